@@ -232,7 +232,7 @@ def _check_paths(options: Options) -> None:
     """Refuse paths that JSON cannot represent, because every page shows the paths of runs and data."""
     named = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons), ("--plugins", options.plugins)]
     for option, path in [*named, *(("--data-dir", path) for path in options.data_dirs)]:
-        if path is not None and not rundir.is_shown(str(path)):
+        if path is not None and not rundir.is_visible(str(path)):
             raise ValueError(
                 f"{option} is {os.fsencode(path)!r}: the path contains bytes that are not UTF-8 or "
                 "invisible characters. Rename the folder, or choose another one"

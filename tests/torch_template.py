@@ -237,7 +237,7 @@ def main() -> None:
     """Run the template until its pytest worker ends."""
     lifeline.die_with_parent(int(sys.argv[1]))
     os.environ["OMP_NUM_THREADS"] = "1"  # like `fork_server` for several ranks, before torch reads it
-    for name in (*fork_server.NEEDED_BY_ANY_RUN, "torch.distributed.run", SUPERVISOR):
+    for name in (*fork_server.PRELOADED_MODULES, "torch.distributed.run", SUPERVISOR):
         importlib.import_module(name)
     # A forked start is too short to measure. Without a measurement, all cores count as free.
     setattr(threads.FreeCores, "note", lambda _self, _job_cpu_s=0.0: None)  # noqa: B010 - mypy: a method

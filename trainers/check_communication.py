@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainers.contract.rundir import library_error_text
-from trainers.engines.local.torchrun import by_hand
+from trainers.engines.local.torchrun import shell_command
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 # Maximum length of an error in a line of JSON: a write to a pipe is atomic up to PIPE_BUF bytes.
@@ -40,7 +40,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if "RANK" not in os.environ:
-        parser.error(f"start it with torchrun: {by_hand('trainers.check_communication')}")
+        parser.error(f"start it with torchrun: {shell_command('trainers.check_communication')}")
     die_with_parent(parent_by_name())
     try:
         measure_all(options.device, options.seconds_per_size, options.up_to_bytes)

@@ -21,7 +21,7 @@ from trainers.contract import config as config_module
 from trainers.contract import fence, heartbeats, manifests, rundir, start_from, tickets
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.engines.local import torchrun_process
-from trainers.engines.local.torchrun import COMMANDS_OFFSET, IS_WARM, by_hand
+from trainers.engines.local.torchrun import COMMANDS_OFFSET, IS_WARM, shell_command
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import parse_json
 from trainers.machine import host, processes
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--config", metavar="JSON", help="create RUN_DIR with this configuration")
     options = parser.parse_args()
     if "RANK" not in os.environ:
-        parser.error(f"start it with torchrun: {by_hand('trainers.worker', 'RUN_DIR')}")
+        parser.error(f"start it with torchrun: {shell_command('trainers.worker', 'RUN_DIR')}")
     run = RunDirectory(options.run_dir.resolve())
     if options.config is not None and (problem := make_run(run, options.config)) is not None:
         sys.exit(problem)
@@ -99,7 +99,7 @@ def end_at_once(exit_code: int) -> NoReturn:
     """Terminate child processes and end this process without any cleanup in the interpreter."""
     for child in multiprocessing.active_children():
         child.terminate()
-    torchrun_process.remove_own()
+    torchrun_process.remove_own_folder()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)
@@ -111,7 +111,7 @@ def make_run(run: RunDirectory, text: str) -> str | None:
         config = config_module.parse(parse_json(text.encode()))
     except ValueError as error:
         return f"The configuration cannot be used: {error}"
-    return rundir.make_on_rank_0(run, lambda: rundir.make(run, config, start_from.filling(run, config)))
+    return rundir.make_on_rank_0(run, lambda: rundir.make(run, config, start_from.copy_function(run, config)))
 
 
 def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
@@ -136,7 +136,7 @@ def redirect_output(run: RunDirectory) -> None:
             print(
                 "This torchrun accepts connections from the network and executes what it receives. The "
                 "safe command, with 2 ranks:\n"
-                f"  {by_hand('trainers.worker', str(run.path))}",
+                f"  {shell_command('trainers.worker', str(run.path))}",
                 flush=True,
             )
     plain_files.redirect_output(run.rank_log(rank))

@@ -18,7 +18,7 @@ from typing import IO, Any
 from ddp_gui.background.torch_template import Fork, TorchTemplate
 from ddp_gui.background.workers import make_nice
 from trainers.contract.config import Config
-from trainers.contract.rundir import without_advice
+from trainers.contract.rundir import remove_advice
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.plain_files import REPOSITORY
@@ -63,7 +63,7 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     finally:
         notice.cancel()
     if answer.returncode != 0:
-        words = without_advice(answer.stderr.decode("utf-8", errors="replace")).strip()[-2000:]
+        words = remove_advice(answer.stderr.decode("utf-8", errors="replace")).strip()[-2000:]
         raise AskError(f"{module} failed:\n{words}")
     try:
         read: dict[str, Any] = json.loads(answer.stdout)
@@ -263,5 +263,5 @@ def _failure_text(exit_code: int, error_output: bytes) -> str:
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         return f"the process that inspected the data crashed ({name}): the data may be damaged"
-    words = without_advice(error_output.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
+    words = remove_advice(error_output.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
     return f"the data could not be inspected:\n{words}"

@@ -216,7 +216,7 @@ class Machine(Capacity):
         """Return the maximum number of ranks for a configuration's `device`."""
         if self.device_kind(wanted) != "cuda":
             return self.max_cpu_ranks
-        return self.num_gpus if self.most_gpus_per_run is None else self.most_gpus_per_run
+        return self.num_gpus if self.max_gpus_per_run is None else self.max_gpus_per_run
 
     def default_ranks(self, wanted: str = "auto") -> int:
         """Return the default number of ranks: the number of free GPUs, at least one; two on the CPU.
@@ -241,8 +241,8 @@ class Machine(Capacity):
             )
             if num
         ]
-        if self.most_gpus_per_run is not None:
-            parts.append(f"{self.most_gpus_per_run} per run ({MIG_RULE})")
+        if self.max_gpus_per_run is not None:
+            parts.append(f"{self.max_gpus_per_run} per run ({MIG_RULE})")
         return ", ".join(parts)
 
     def memory_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
@@ -289,7 +289,7 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
         engine: None: this machine's engine.
         config: a run's configuration, which may select a partition; None: any run.
     """
-    engine = engine or registry.named(LOCAL)
+    engine = engine or registry.get_engine(LOCAL)
     offered = engine.capacity(config)
     obstacle = _obstacle(offered.num_gpus) if engine.is_this_machine else None
     return Machine(**vars(offered), gpu_obstacle=obstacle)

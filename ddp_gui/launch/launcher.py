@@ -18,7 +18,7 @@ from trainers.contract.config import Config, ConfigError, Problem
 from trainers.contract.rundir import Checkpoint, Numbering, RunDirectory
 from trainers.contract.status import Status
 from trainers.engines import liveness, registry
-from trainers.engines.base import CODE_PLACE, Engine
+from trainers.engines.base import CODE_PLACEHOLDER, Engine
 from trainers.engines.local import stopping
 from trainers.files import installation
 from trainers.files.plain_files import PLUGINS_VARIABLE, own_plugins
@@ -38,7 +38,7 @@ def train_command(engine: Engine, config: Config, runs_dir: Path, code_dir: str 
     """
     run_dir = f"{shlex.quote(shown_run_dir(runs_dir))}/{_NEW_RUN}"
     command = engine.command(config, _PLACE)
-    command = [part.replace(CODE_PLACE, code_dir) for part in command]
+    command = [part.replace(CODE_PLACEHOLDER, code_dir) for part in command]
     return _in_the_project(shlex.join(command).replace(_PLACE, run_dir))
 
 
@@ -208,7 +208,7 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     if not checkpoints:
         raise ValueError(f"run {run.run_id} has no checkpoint to resume from: start a new run")
     if step is None:
-        whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+        whole = manifests.latest_intact(run, sum_bytes=manifests.QUICK_BYTES)
         return whole or max(checkpoints, key=lambda item: (item.saved_unix_s, item.step))
     for item in checkpoints:
         if item.step == step:
@@ -243,9 +243,9 @@ def stop(run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str
         ValueError: if the run is not live.
     """
     _require_live(run, status, "stop")
-    engine = registry.named(status.engine)
+    engine = registry.get_engine(status.engine)
     try:
-        return engine.stop(run, status, save=save, why=why)
+        return engine.stop(run, status, save=save, reason=why)
     except OSError as error:
         if not save:
             _kill(run, status, engine)
@@ -260,9 +260,9 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
     Raises:
         ValueError: if the run is not live, the rank does not exist, or its engine does not support it.
     """
-    number = WholeNumber(name="rank", least=0, most=run.read_config().world_size - 1).checked(rank)
+    number = WholeNumber(name="rank", minimum=0, maximum=run.read_config().world_size - 1).validate(rank)
     _require_live(run, status, "kill a rank")
-    engine = registry.named(status.engine)
+    engine = registry.get_engine(status.engine)
     if not engine.is_this_machine:
         where = f"this run is on {engine.name}"
         raise ValueError(f"the page can kill a single rank only on its own machine; {where}")

@@ -210,7 +210,7 @@ def _command(raw: dict[str, Any]) -> SentCommand:
     values = []
     for argument in command.arguments:
         try:
-            values.append(argument.checked(raw.get(argument.name, argument.default)))
+            values.append(argument.validate(raw.get(argument.name, argument.default)))
         except ValueError as error:
             raise RefusedError(error, None, argument.name) from error
     return SentCommand(

@@ -106,7 +106,7 @@ class MachineReport:
         self._reported_at = float("-inf")
         self._runs = SlowReading(self._sample_runs, RUNS_EVERY_S)
         self._missing = SlowReading(self._find_missing, MISSING_EVERY_S)
-        self._standby = SlowReading(engine.preparation.kept_ready, RUNS_EVERY_S)
+        self._standby = SlowReading(engine.preparation.ready_resources, RUNS_EVERY_S)
         self._hosts = None
         if isinstance(engine, HostChecks):
             self._hosts = SlowReading(lambda: engine.report(runs_dir), HOSTS_EVERY_S)

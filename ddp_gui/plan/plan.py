@@ -253,7 +253,7 @@ def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
     most = machine.max_ranks(config.device)
     if config.nproc_per_node <= most:
         return []
-    mig = "" if machine.most_gpus_per_run is None else f", {machine.gpu_use()}"
+    mig = "" if machine.max_gpus_per_run is None else f", {machine.gpu_use()}"
     there = (
         f"{machine.place} has {machine.num_gpus} GPU(s){mig}"
         if kind == "cuda"

@@ -349,7 +349,7 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
 def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
     """Describe a run that is not in this queue; it may wait in its engine's queue."""
     status = liveness.read_status(run)
-    engine = liveness.engine_to_ask(status)
+    engine = liveness.engine_for(status)
     is_queued = status.state == "queued"
     about_it = engine.describe(run, status, is_queued=True) if is_queued else Description()
     starts_unix_s, words = about_it.starts_unix_s, about_it.place
@@ -360,8 +360,8 @@ def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
         "place": None,
         "num_waiting": num_waiting,
         "starts_in_s": _rounded(starts_in_s),
-        "words": "" if about_it.why is None else words,
-        "why": about_it.why or "",
+        "words": "" if about_it.reason is None else words,
+        "why": about_it.reason or "",
         "can_share_gpus": False,
     }
 

@@ -30,7 +30,7 @@ from trainers.contract.config import Config, ConfigError
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Grant, Ticket
-from trainers.engines.base import AskedField, Engine, EngineQueue
+from trainers.engines.base import Engine, EngineQueue, PlacementField
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
 from trainers.machine import host, threads
@@ -113,12 +113,12 @@ class Scheduler:
             num_gpus_of_runs=runs,
         )
 
-    def asks(self) -> Mapping[str, AskedField]:
+    def asks(self) -> Mapping[str, PlacementField]:
         """Return the fields, by name, with which a user selects where a run trains."""
         here = self.capacity()
-        if here.num_nodes > 1 and "num_nodes" not in here.asked:
-            return {**here.asked, "num_nodes": AskedField(default=1)}
-        return here.asked
+        if here.num_nodes > 1 and "num_nodes" not in here.placement_fields:
+            return {**here.placement_fields, "num_nodes": PlacementField(default=1)}
+        return here.placement_fields
 
     def _gpus_in_use(self) -> tuple[int, int]:
         """Return the number of GPUs that other programs use, and the number held by runs and checks."""
@@ -483,7 +483,7 @@ class Scheduler:
 
     def _share_of_disk(self, person: str, snapshot: Snapshot) -> int:
         """Return the maximum total size in bytes of a run's checkpoints."""
-        free, reserve = rundir.disk_room(self._runs_dir)
+        free, reserve = rundir.disk_space(self._runs_dir)
         share = max(0, free - reserve) // SHARES_OF_DISK
         limit = snapshot.situation.rules.of(person).disk_bytes
         return share if limit is None else min(share, limit)

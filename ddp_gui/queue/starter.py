@@ -79,7 +79,7 @@ def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
     Raises:
         ValueError: with the stored size, the limit and the largest runs.
     """
-    free, reserve = rundir.disk_room(disk.nearest_folder(runs_dir))
+    free, reserve = rundir.disk_space(disk.nearest_folder(runs_dir))
     if free < reserve:
         raise ValueError(
             f"the disk of {runs_dir} has {_size(free)} free, and {_size(reserve)} are reserved for the page "

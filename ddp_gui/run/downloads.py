@@ -125,7 +125,7 @@ def make_elsewhere_router(store: RunStore) -> Router:
 
 def _job_of(view: RunView, num_nodes: int | None, gpus: bool | None) -> Job:
     config = view.config
-    here = capacity.read(liveness.engine_to_ask(view.status()), config)
+    here = capacity.read(liveness.engine_for(view.status()), config)
     return elsewhere.job_of_run(
         view.run,
         config,

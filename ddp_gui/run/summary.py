@@ -33,7 +33,7 @@ MOST_TRIED = 50
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     """Return the facts that do not change while a run is live, and whether the run is live."""
-    config, owner, engine = view.config, rights.owner_of(view.run), liveness.engine_to_ask(view.status())
+    config, owner, engine = view.config, rights.owner_of(view.run), liveness.engine_for(view.status())
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
     strategy = None if config.is_script else catalogue.strategies.get(config.strategy)

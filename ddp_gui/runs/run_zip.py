@@ -221,7 +221,7 @@ def _top_folder(names: list[str]) -> str:
 
 
 def _require_room(folder: Path, infos: Mapping[str, zipfile.ZipInfo]) -> None:
-    free, reserve = rundir.disk_room(folder)
+    free, reserve = rundir.disk_space(folder)
     needed = sum(info.file_size for info in infos.values())
     if free - needed < reserve:
         raise ValueError(

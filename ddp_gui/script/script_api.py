@@ -107,7 +107,7 @@ class ScriptPlan:
         """Write the code and the rules of its sandbox into a new run's folder."""
         code_module.write(run.path, self.files)
         if self.readable is not None:
-            write_json_atomically(run.path / sandbox.RECORD, {"readable": list(self.readable)})
+            write_json_atomically(run.path / sandbox.RECORD_FILE, {"readable": list(self.readable)})
 
 
 @dataclass
@@ -207,7 +207,7 @@ class ScriptApi:
                 "label": settings[name].label,
                 "help": settings[name].help,
                 "default": asked.default,
-                "choices": [[choice.value, choice.words] for choice in asked.choices],
+                "choices": [[choice.value, choice.label] for choice in asked.choices],
                 "is_several": asked.is_several,
                 "is_number": config_module.type_of(name)[0] is not str,
             }

@@ -331,7 +331,7 @@ def _answer(run: RunDirectory, message: str, state: str | None = None) -> dict[s
 
 def _checked(arguments: Sequence[Argument], values: Sequence[Any]) -> dict[str, Any]:
     given = zip(arguments, values, strict=True)
-    return {argument.name: argument.checked(value) for argument, value in given}
+    return {argument.name: argument.validate(value) for argument, value in given}
 
 
 def _parse_step(step: Any) -> int | None:

@@ -29,7 +29,7 @@ from ddp_gui.train.api import Api
 from ddp_gui.train.form import FINE_TUNING_FIELDS, FOLDED_WHERE, Form
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError
-from trainers.engines.base import AskedField, Engine
+from trainers.engines.base import Engine, PlacementField
 from trainers.forward.state import TRACKERS
 
 SPARK_POINTS = 60
@@ -495,7 +495,7 @@ DECIDING = ("partition", "num_nodes", "gpu_type", "device")
 class WhereGroup:
     """The fields by which an engine selects where a run trains, and the events that follow their changes."""
 
-    def __init__(self, form: Form, api: Api, asked: Mapping[str, AskedField]) -> None:
+    def __init__(self, form: Form, api: Api, asked: Mapping[str, PlacementField]) -> None:
         self._form, self._api, self._asked = form, api, asked
 
     def add_controls(self) -> None:
@@ -557,7 +557,7 @@ class WhereGroup:
         if name == "num_nodes":
             most = f"Up to {here.num_nodes} nodes" if here.num_nodes > 1 else "1 node"
             return gr.update(info=f"{most} of the partition, each with the same number of ranks.")
-        offered = [(choice.words, choice.value) for choice in here.asked[name].choices]
+        offered = [(choice.label, choice.value) for choice in here.placement_fields[name].choices]
         if name == "gpu_type":
             # Hidden if there is a single type, because the first option means any type.
             info = "The type of the GPUs that the ranks train on."

@@ -15,7 +15,7 @@ from trainers.contract import config as config_module
 from trainers.contract.config import Setting
 from trainers.contract.config import options as options_module
 from trainers.contract.config.sections import NO_MISTAKE
-from trainers.engines.base import AskedField
+from trainers.engines.base import PlacementField
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +140,7 @@ class Form:
     """
 
     def __init__(
-        self, catalogue: Catalogue, machine: Machine, asked: Mapping[str, AskedField] | None = None
+        self, catalogue: Catalogue, machine: Machine, asked: Mapping[str, PlacementField] | None = None
     ) -> None:
         self.catalogue = catalogue
         self._machine = machine
@@ -381,9 +381,9 @@ def as_number(text: str, *, is_whole: bool) -> str:
     return found
 
 
-def _asked_choice(asked: AskedField, common: dict[str, Any]) -> gr.Dropdown | gr.CheckboxGroup:
+def _asked_choice(asked: PlacementField, common: dict[str, Any]) -> gr.Dropdown | gr.CheckboxGroup:
     """Create the control of a field whose choices the engine defines."""
-    choices = [(choice.words, choice.value) for choice in asked.choices]
+    choices = [(choice.label, choice.value) for choice in asked.choices]
     if asked.is_several:
         return gr.CheckboxGroup(choices=choices, **{**common, "value": str(common["value"]).splitlines()})
     return _choice(choices=choices, **common)

@@ -174,8 +174,8 @@ class TrainPage:
         gr.HTML(HERO)
         gr.HTML('<div id="ddp-live"></div>')
         self._fill_problem = _problem_box("The form could not be filled in")
-        self.form = Form(self.source.get(), self.machine, self.machine.asked)
-        self._where = WhereGroup(self.form, self.api, self.machine.asked)
+        self.form = Form(self.source.get(), self.machine, self.machine.placement_fields)
+        self._where = WhereGroup(self.form, self.api, self.machine.placement_fields)
         self.preset_buttons = self._add_presets()
         self._changes = gr.HTML(elem_id="changes")
         with gr.Row(equal_height=False):

@@ -90,7 +90,7 @@ def read_contract(data: bytes) -> None:
             lambda: tickets.read_granted(run),
             lambda: listing.read_notes(run),
             lambda: list(requests.read()),
-            lambda: manifests.newest_whole(run),
+            lambda: manifests.latest_intact(run),
             *(partial(manifests.find_fault, item) for item in checkpoints),
             *(partial(manifests.read_state, item) for item in checkpoints),
         ):

@@ -24,7 +24,7 @@ from tests.integration.test_standby import END_S, NUM_RANKS, Begin, begin, famil
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local.warm_pool import Order
+from trainers.engines.local.warm_pool import StartRequest
 
 __all__ = ["begin"]
 
@@ -75,7 +75,9 @@ def test_a_template_that_is_given_no_gpu_sees_none(place: Place, begin: Begin, t
     process = begin()
     template_of(process)
     assert process.stdin is not None
-    process.stdin.write(Order(run_dir=str(run.path), environment={"CUDA_VISIBLE_DEVICES": ""}).to_line())
+    process.stdin.write(
+        StartRequest(run_dir=str(run.path), environment={"CUDA_VISIBLE_DEVICES": ""}).to_line()
+    )
     process.stdin.close()
     assert process.wait(END_S) == 0
     assert liveness.read_status(run).state == "finished"

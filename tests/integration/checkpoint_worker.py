@@ -23,7 +23,7 @@ from trainers.checkpoint.save_and_restore import Checkpointer
 from trainers.checkpoint.snapshot import Progress
 from trainers.contract import config as contract
 from trainers.contract.checkpoint_files import CheckpointError
-from trainers.contract.manifests import newest_whole
+from trainers.contract.manifests import latest_intact
 from trainers.contract.rundir import RunDirectory
 from trainers.parallel import process_group
 from trainers.parallel.process_group import World
@@ -134,7 +134,7 @@ def save_for_ever(job: dict[str, Any], world: World) -> dict[str, Any]:
     """Save every step until killed. Starts from the latest complete checkpoint, if any."""
     part = Part(job, world)
     run = RunDirectory(Path(job["run"]))
-    found = newest_whole(run) if world.is_main else None
+    found = latest_intact(run) if world.is_main else None
     newest, *_ = _from_all(None if found is None else found.step, world)
     if newest is not None:
         part.load(newest)

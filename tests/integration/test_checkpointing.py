@@ -153,7 +153,7 @@ def test_killed_at_any_moment_leaves_whole_checkpoints_to_go_on_from(tmp_path: P
         assert sorted(path.name for path in run.checkpoints.iterdir()) == sorted(
             f"step_{item.step}" for item in run.list_checkpoints()
         )
-        found = manifests.newest_whole(run)
+        found = manifests.latest_intact(run)
         assert found is not None and found.step > newest, (tmp_path / "output.txt").read_text()[-3000:]
         newest = found.step
 

@@ -25,8 +25,8 @@ from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness, registry
 from trainers.engines.slurm.client import Slurm
-from trainers.engines.slurm.engine import SlurmEngine, job_of
-from trainers.engines.slurm.script import CLEARED_WITHIN_S
+from trainers.engines.slurm.engine import SlurmEngine, job_id_of
+from trainers.engines.slurm.script import CLEANUP_S
 from trainers.machine.processes import is_alive
 
 REPORTED_S = 30.0
@@ -72,7 +72,7 @@ class Watched:
         return "\n".join(str(event) for event in said) + str(liveness.read_status(self.run).error)
 
     def job(self) -> str:
-        return job_of(liveness.read_status(self.run).handle) or ""
+        return job_id_of(liveness.read_status(self.run).handle) or ""
 
 
 SAID = ("state", "warning", "error", "command")
@@ -153,9 +153,7 @@ def test_node_0_cut_off_is_reported_its_ranks_end_and_nothing_of_it_writes_when_
     ]
     # The delay of the restart is for this: a job that starts earlier is a duplicate on the node, which Slurm
     # then drains.
-    watched.watch_until(
-        "the end of the first start", lambda: not steps_on(cluster, "node1"), CLEARED_WITHIN_S
-    )
+    watched.watch_until("the end of the first start", lambda: not steps_on(cluster, "node1"), CLEANUP_S)
     assert cluster.is_delayed(watched.job())
     start_now = cluster.without_delay(watched.job())
 

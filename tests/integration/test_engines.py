@@ -26,7 +26,7 @@ from trainers.engines import liveness, registry
 from trainers.engines.base import Engine, Launch
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.slurm.client import Slurm
-from trainers.engines.slurm.engine import SlurmEngine, job_of
+from trainers.engines.slurm.engine import SlurmEngine, job_id_of
 from trainers.engines.ssh.register import engine_of
 
 END_S = 180.0
@@ -106,7 +106,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
 
     def kill_job(run: RunDirectory) -> None:
         """Also kill the batch script: otherwise Slurm would restart the run."""
-        job_id = job_of(liveness.read_status(run).handle)
+        job_id = job_id_of(liveness.read_status(run).handle)
         assert job_id is not None
         parts = [launcher_of(run, node) for node in (0, 1)]
         for process in psutil.process_iter(["cmdline"]):
@@ -149,8 +149,8 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
     assert recorded is not None and recorded.engine == place.engine.name and recorded.handle is not None
     assert recorded.last_seen_unix_s is not None and time.time() - recorded.last_seen_unix_s < END_S
     assert place.engine.describe(run, recorded).is_alive and liveness.is_alive(run)
-    assert liveness.engine_to_ask(liveness.read_status(run)) is place.engine
-    command_id = place.engine.stop(run, liveness.read_status(run), save=True, why="The lesson is over.")
+    assert liveness.engine_for(liveness.read_status(run)) is place.engine
+    command_id = place.engine.stop(run, liveness.read_status(run), save=True, reason="The lesson is over.")
     assert state_at_the_end(place, run, launch) == "stopped"
     assert command_id in {event["id"] for event in told(run, "command")}
     assert run.list_checkpoints() and not place.engine.describe(run, recorded).is_alive
@@ -203,7 +203,7 @@ def test_a_run_of_an_engine_that_is_not_here_is_lost_and_says_so(tmp_path: Path)
     status = liveness.read_status(run)
     assert status.state == "lost" and status.error is not None and "engine moon" in status.error
     with pytest.raises(registry.UnknownEngineError, match=r"allowed: .*local"):
-        registry.named(status.engine)
+        registry.get_engine(status.engine)
 
 
 def test_a_status_of_schema_1_is_a_local_run(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.cluster.network import Host
 from tests.cluster.ssh_hosts import PCS, SshHosts
 from tests.harness import wait_until
 from trainers.engines.slurm import make_conf
-from trainers.engines.slurm.make_conf import Shape
+from trainers.engines.slurm.make_conf import Resources
 from trainers.engines.ssh.client import SshError
 from trainers.files.plain_files import REPOSITORY
 
@@ -99,9 +99,9 @@ def test_what_a_pc_says_of_itself_is_read_and_written_with_its_gpus() -> None:
     )
     shape = make_conf.read("pc1", f"{said}UpTime=1-00:00:00\ngpu 0\ngpu 1\n")
     cores = "CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=2"
-    assert shape == Shape(name="pc1", cores=cores, memory_mb=15_200, num_gpus=2)
-    other = Shape(name="pc2", cores="CPUs=4", memory_mb=4_000, num_gpus=1)
-    files = make_conf.written([shape, other], "pc1", "room7")
+    assert shape == Resources(name="pc1", cores=cores, memory_mb=15_200, num_gpus=2)
+    other = Resources(name="pc2", cores="CPUs=4", memory_mb=4_000, num_gpus=1)
+    files = make_conf.make_files([shape, other], "pc1", "room7")
     assert f"NodeName=pc1 {cores} RealMemory=15200 Gres=gpu:2 State=UNKNOWN\n" in files["slurm.conf"]
     assert "PartitionName=room7 Nodes=pc1,pc2 Default=YES" in files["slurm.conf"]
     assert "DefMemPerCPU=1000\n" in files["slurm.conf"] and "GresTypes=gpu\n" in files["slurm.conf"]
@@ -112,10 +112,10 @@ def test_what_a_pc_says_of_itself_is_read_and_written_with_its_gpus() -> None:
 
 
 def test_what_makes_no_cluster_is_refused_in_words() -> None:
-    shape = Shape(name="pc1", cores="CPUs=4", memory_mb=4_000, num_gpus=0)
+    shape = Resources(name="pc1", cores="CPUs=4", memory_mb=4_000, num_gpus=0)
     with pytest.raises(SshError, match="pc1: slurmd reports invalid resources: 'nothing'"):
         make_conf.read("pc1", "nothing")
     with pytest.raises(ValueError, match="two PCs are named pc1"):
-        make_conf.written([shape, shape], "pc1", "lab")
+        make_conf.make_files([shape, shape], "pc1", "lab")
     with pytest.raises(ValueError, match="--name is 'a b'"):
-        make_conf.written([shape], "pc1", "a b")
+        make_conf.make_files([shape], "pc1", "a b")

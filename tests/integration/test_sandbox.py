@@ -59,7 +59,7 @@ def got(
 
     def fill(made: rundir.RunDirectory) -> None:
         code.write(made.path, {"attack.py": SCRIPT.read_bytes()})
-        write_json_atomically(made.path / sandbox.RECORD, {"readable": [str(data)]})
+        write_json_atomically(made.path / sandbox.RECORD_FILE, {"readable": [str(data)]})
 
     run = rundir.create(shared_launcher.runs_dir, parse(raw), fill)
     live = shared_launcher.start_run(run, environment={"PAGE_SECRET": "1"})
@@ -101,7 +101,7 @@ def test_two_ranks_train_inside_and_end_with_their_supervisor(shared_launcher: L
 
     def fill(made: rundir.RunDirectory) -> None:
         code.write(made.path, {"endless.py": entry.read_bytes(), "watch.py": copied.read_bytes()})
-        write_json_atomically(made.path / sandbox.RECORD, {"readable": []})
+        write_json_atomically(made.path / sandbox.RECORD_FILE, {"readable": []})
 
     live = shared_launcher.start_run(rundir.create(shared_launcher.runs_dir, parse(raw), fill))
     live.wait_for_step(20)

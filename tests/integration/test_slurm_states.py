@@ -27,7 +27,7 @@ from trainers.engines.base import StartError
 from trainers.engines.several_nodes.reports import LOST_AFTER_S
 from trainers.engines.slurm import client
 from trainers.engines.slurm.client import Slurm
-from trainers.engines.slurm.engine import SUSPENDED_MESSAGE, SlurmEngine, job_of
+from trainers.engines.slurm.engine import SUSPENDED_MESSAGE, SlurmEngine, job_id_of
 
 SHOWN_WITHIN_S = 5.0
 STEPS_S = 180.0
@@ -190,7 +190,7 @@ def test_a_run_is_what_became_of_its_job(
     name: str, runs: dict[str, RunDirectory], engine: SlurmEngine, slurm_with_accounts: SlurmCluster
 ) -> None:
     row, run = ROWS[name], runs[name]
-    job_id = job_of(liveness.status_file.read(run.status).handle) or ""
+    job_id = job_id_of(liveness.status_file.read(run.status).handle) or ""
     if row.is_forgotten:
         wait_until("Slurm forgetting it", lambda: not state_of(slurm_with_accounts, job_id), ENDS_WITHIN_S)
     wait_until("the end", lambda: liveness.read_status(run).state == row.state, ENDS_WITHIN_S)
@@ -228,7 +228,7 @@ def test_a_run_that_waits_says_why(
         slurm.ask(*then, job_id)
 
     def why() -> str | None:
-        return engine.describe(run, liveness.read_status(run), is_queued=True).why
+        return engine.describe(run, liveness.read_status(run), is_queued=True).reason
 
     wait_until("the reason", lambda: why() == client.reason_text(reason), STEPS_S)
     assert liveness.read_status(run).state == "queued"

@@ -84,7 +84,7 @@ def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_i
         newest = max(losses_of(run))
         again = ssh_engine.start(run, run.list_checkpoints()[-1].step)
         again.wait_until_owned()
-        assert {again.place} == {"pc1", "pc2"} - {name}
+        assert {again.location} == {"pc1", "pc2"} - {name}
         wait_until("a step beyond the end", lambda: max(losses_of(run)) > newest, PATIENCE_S)
         ssh_engine.stop(run, liveness.read_status(run), save=False)
         again.wait_for_end()
@@ -209,7 +209,7 @@ def test_own_data_is_brought_and_the_losses_are_those_of_this_machine_to_the_las
     assert {"rank_0.log", "rank_1.log", "torchrun.log"} <= {path.name for path in run.logs.iterdir()}
     assert run.read_config().data_path == values["data_path"], "where it is here"
     assert len(list(ssh_hosts.brought.glob("data/*/heights.csv"))) == 1, "kept for the next run"
-    assert run.list_checkpoints() and manifests.newest_whole(run) is not None
+    assert run.list_checkpoints() and manifests.latest_intact(run) is not None
     here = create_run(tmp_path / "here", **values)
     exit_code, said = run_to_end(torchrun_by_hand(here), PATIENCE_S, ONE_THREAD)
     assert exit_code == 0, said
@@ -229,14 +229,14 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
         newest = losses_of(run)
         with pytest.raises(SshError, match="cannot be killed now"):
             engine.kill(run, liveness.read_status(run))
-        engine.stop(run, liveness.read_status(run), save=True, why="The lesson is over.")
+        engine.stop(run, liveness.read_status(run), save=True, reason="The lesson is over.")
         wait_until("a while", lambda: time.monotonic() - cut_at > CUT_FOR_S, PATIENCE_S)
         assert liveness.read_status(run).state == "running", "nobody says that it has failed"
         assert losses_of(run) == newest, "nothing can come"
     # The command is delivered after the reconnection and takes effect.
     assert wait_for_the_end(run).state == "stopped"
     assert_all_is_back(ssh_hosts, run)
-    saved = manifests.newest_whole(run)
+    saved = manifests.latest_intact(run)
     assert saved is not None
     engine.start(run, saved.step)
     wait_until("a step after it", lambda: max(losses_of(run), default=0) > saved.step, PATIENCE_S)
@@ -310,7 +310,7 @@ def handle_of(run: RunDirectory) -> Any:
 
 
 def words_of(engine: SshEngine, run: RunDirectory) -> str:
-    return engine.describe(run, liveness.read_status(run)).why or ""
+    return engine.describe(run, liveness.read_status(run)).reason or ""
 
 
 def rsyncs() -> list[psutil.Process]:

@@ -14,7 +14,7 @@ import pytest
 from tests.harness import REPOSITORY, Launcher, all_events, create_run, wait_until
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local.warm_pool import Order
+from trainers.engines.local.warm_pool import StartRequest
 from trainers.machine import processes
 
 NUM_RANKS = 2
@@ -79,7 +79,7 @@ def is_quiet(process: psutil.Process) -> bool:
 
 def give(process: subprocess.Popen[bytes], run: RunDirectory) -> None:
     assert process.stdin is not None
-    process.stdin.write(Order(run_dir=str(run.path)).to_line())
+    process.stdin.write(StartRequest(run_dir=str(run.path)).to_line())
     process.stdin.close()
 
 

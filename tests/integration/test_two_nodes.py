@@ -30,8 +30,8 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.base import Engine
 from trainers.engines.several_nodes.reports import LOST_AFTER_S
-from trainers.engines.several_nodes.restarts import PATIENCE_OF_STOP_S
-from trainers.engines.slurm.engine import SlurmEngine, job_of
+from trainers.engines.several_nodes.restarts import STOP_LIMIT_S
+from trainers.engines.slurm.engine import SlurmEngine, job_id_of
 from trainers.files import json_files
 
 TRUE_STATE_S = 30.0
@@ -141,7 +141,7 @@ def test_a_first_launcher_that_is_suspended_is_ended_by_stop(
     stopped_at = time.monotonic()
     two_nodes.stop(run, liveness.read_status(run), save=True)
     status = wait_for_the_end(run)
-    assert time.monotonic() - stopped_at <= TRUE_STATE_S + PATIENCE_OF_STOP_S
+    assert time.monotonic() - stopped_at <= TRUE_STATE_S + STOP_LIMIT_S
     assert status.state == "stopped"
     assert_nothing_is_left(run, TRUE_STATE_S)
 
@@ -152,10 +152,10 @@ def test_before_its_time_is_over_a_run_is_saved_queued_again_and_resumed(
     """The test acts for Slurm before the time limit: it sends the requested signal to the batch script."""
     run = begun(engine, tmp_path)
     first = liveness.read_status(run)
-    slurm.ask("scancel", "--batch", "--signal=USR1", job_of(first.handle) or "")
+    slurm.ask("scancel", "--batch", "--signal=USR1", job_id_of(first.handle) or "")
     wait_for_state(run, "queued")
     saved = run.list_checkpoints()[-1].step
-    job_id = job_of(first.handle) or ""
+    job_id = job_id_of(first.handle) or ""
     wait_until("the job waiting", lambda: slurm.is_delayed(job_id), PATIENCE_S)
     start_now = slurm.without_delay(job_id)  # otherwise Slurm waits for two minutes
 

@@ -20,7 +20,7 @@ from trainers.checkpoint.snapshot import Snapshot
 from trainers.contract import checkpoint_files, fence, tickets
 from trainers.contract.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError, Sealing
 from trainers.contract.manifests import DESCRIPTION, OPTIMIZER, SHARDS, STATE
-from trainers.contract.rundir import RunDirectory, without_advice
+from trainers.contract.rundir import RunDirectory, remove_advice
 from trainers.files import plain_files
 from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World, gather_json
@@ -101,14 +101,14 @@ class CheckpointWriter:
             raise MemoryError(snapshot.problem)
         if self._world.is_main:
             fence.require_newest(self._run.path)
-            checkpoint_files.require_room(
+            checkpoint_files.require_space(
                 self._run,
                 snapshot.progress.step,
                 self._size_of(snapshot),
                 snapshot.reason,
                 keep_last=self._keep_last,
                 best_step=snapshot.progress.best_step if self._keep_best else None,
-                most_bytes=self._most_bytes,
+                max_bytes=self._most_bytes,
             )
             plain_files.remove(aside)
             # Without `parents=True`: the directory of a deleted run must not reappear.
@@ -208,8 +208,10 @@ class CheckpointWriter:
             # Catch everything: the other ranks wait for the outcome, and training must continue.
             is_superseded = isinstance(error, fence.SupersededError)
             is_bug = not isinstance(error, OSError | CheckpointError | fence.SupersededError)
-            log.warning("a checkpoint could not be written: %s", checkpoint_files.why(error), exc_info=is_bug)
-            own_answer = (checkpoint_files.why(error), checkpoint_files.needs_space(error), None)
+            log.warning(
+                "a checkpoint could not be written: %s", checkpoint_files.root_cause(error), exc_info=is_bug
+            )
+            own_answer = (checkpoint_files.root_cause(error), checkpoint_files.needs_space(error), None)
         answers = self._gather(own_answer)
         failed = [
             (rank, problem, is_full)
@@ -233,5 +235,5 @@ class CheckpointWriter:
             return gather_json(value, self.group)
         except RuntimeError as error:
             # A rank's process is gone, which ends this run; the supervisor reports why.
-            message = f"the connection to the other ranks was lost: {without_advice(str(error))}"
+            message = f"the connection to the other ranks was lost: {remove_advice(str(error))}"
             raise PeersGoneError(message) from error

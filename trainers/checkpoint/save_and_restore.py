@@ -95,7 +95,7 @@ class Checkpointer:
         0.0.
 
         Args:
-            reason: reason for the manifest; one in `checkpoint_files.KEPT_REASONS` is never deleted.
+            reason: reason for the manifest; one in `checkpoint_files.RETAINED_REASONS` is never deleted.
             value: this step's metric for the manifest; None: the best value if it is this step's.
         """
         started = time.perf_counter()
@@ -193,7 +193,7 @@ class Checkpointer:
             try:
                 snapshot.state = self._copies.take(live)
             except (RuntimeError, MemoryError) as error:
-                snapshot.problem = checkpoint_files.why(error)
+                snapshot.problem = checkpoint_files.root_cause(error)
         return snapshot
 
     def _write(self, snapshot: Snapshot) -> None:
@@ -208,7 +208,7 @@ class Checkpointer:
 
     def _note_reason(self, step: int, reason: str) -> None:
         """Keep an existing checkpoint permanently, because a user requested it."""
-        if reason not in checkpoint_files.KEPT_REASONS or not self._world.is_main:
+        if reason not in checkpoint_files.RETAINED_REASONS or not self._world.is_main:
             return
         try:
             checkpoint_files.change_reason(self._run, step, reason)

@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
-from trainers.contract.checkpoint_files import CheckpointError, why
+from trainers.contract.checkpoint_files import CheckpointError, root_cause
 from trainers.contract.manifests import DESCRIPTION_OF_SHARDS as _DESCRIPTION
 from trainers.contract.manifests import SHARDS
 from trainers.contract.rundir import library_error_text
@@ -163,7 +163,7 @@ def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> lis
         failed = error
     answers = [(value, failed is None)] if group is None else gather_json((value, failed is None), group)
     if failed is not None:
-        raise OSError(why(failed)) from failed
+        raise OSError(root_cause(failed)) from failed
     return [value for value, _ in answers] if all(is_done for _, is_done in answers) else None
 
 

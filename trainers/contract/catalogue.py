@@ -182,7 +182,7 @@ class PrintedCatalogue:
 Entry = TypeVar("Entry")
 
 
-def entry_of(kind: Callable[..., Entry], source: object, **others: Any) -> Entry:
-    """Return an entry whose fields are the attributes of a plug-in, except for those in `others`."""
-    names = [each.name for each in fields(cast("Any", kind))]
-    return kind(**{name: others[name] if name in others else getattr(source, name) for name in names})
+def entry_of(kind: Callable[..., Entry], source: object, **values: Any) -> Entry:
+    """Return an entry whose fields are the attributes of a plug-in, except for those in `values`."""
+    names = [item.name for item in fields(cast("Any", kind))]
+    return kind(**{name: values[name] if name in values else getattr(source, name) for name in names})

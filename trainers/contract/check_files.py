@@ -43,7 +43,7 @@ def longest_check_s(job_limit_s: float = JOB_LIMIT_S, num_strategies: int = NUM_
 
 
 FOLDER = ".check"
-MOST_KEPT = 5  # plus the latest complete check of each kind of device
+MAX_STORED = 5  # plus the latest complete check of each kind of device
 VERSION = 1
 
 _CHECK_ID = "[0-9a-f]{12}"
@@ -75,12 +75,14 @@ class CheckFiles:
             ForeignFileError: if another user owns it.
         """
         try:
-            found = read_json(self.results, must_be_ours=True)
+            content = read_json(self.results, must_be_ours=True)
         except private_files.ForeignFileError:
             raise
         except (OSError, ValueError):
             return []
-        checks = found.get("checks") if isinstance(found, dict) and found.get("version") == VERSION else None
+        checks = (
+            content.get("checks") if isinstance(content, dict) and content.get("version") == VERSION else None
+        )
         return (
             [check for check in checks or [] if typed.fits(_Check, check)] if isinstance(checks, list) else []
         )
@@ -97,13 +99,15 @@ class CheckFiles:
         """
         private_files.make_folder(self.folder)
         all_checks = [*self.read(), dict(check)]
-        whole = {str(old.get("device_kind")): old for old in all_checks if old.get("state") == "done"}
-        worth_keeping = [*all_checks[-MOST_KEPT:], *whole.values()]
-        kept = [old for old in all_checks if any(old is one for one in worth_keeping)]
-        write_json_atomically(self.results, {"version": VERSION, "checks": kept}, mode=0o600)
-        for old in all_checks:
-            if not any(old is one for one in kept):
-                plain_files.remove(self.report(old["check_id"]))
+        complete_by_device = {
+            str(entry.get("device_kind")): entry for entry in all_checks if entry.get("state") == "done"
+        }
+        required = [*all_checks[-MAX_STORED:], *complete_by_device.values()]
+        stored = [entry for entry in all_checks if any(entry is item for item in required)]
+        write_json_atomically(self.results, {"version": VERSION, "checks": stored}, mode=0o600)
+        for entry in all_checks:
+            if not any(entry is item for item in stored):
+                plain_files.remove(self.report(entry["check_id"]))
         path = self.report(check["check_id"])
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:

@@ -27,7 +27,7 @@ class Sealing:
     def __init__(self) -> None:
         # Two threads, so that syncing to disk and hashing overlap.
         self._threads = ThreadPoolExecutor(2)
-        self._begun: dict[Path, tuple[Future[None], Future[str]]] = {}
+        self._pending: dict[Path, tuple[Future[None], Future[str]]] = {}
 
     def __enter__(self) -> Sealing:
         return self
@@ -37,8 +37,8 @@ class Sealing:
 
     def begin(self, path: Path) -> None:
         """Start to sync and hash a file that will not change any more."""
-        if path not in self._begun:
-            self._begun[path] = (
+        if path not in self._pending:
+            self._pending[path] = (
                 self._threads.submit(_sync_file, path),
                 self._threads.submit(sha256_of, path),
             )
@@ -52,13 +52,13 @@ class Sealing:
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         for path in paths:
             self.begin(path)
-        described = {}
+        files_by_name = {}
         for path in paths:
-            synced, sha256 = self._begun[path]
+            synced, sha256 = self._pending[path]
             synced.result()
             name = path.relative_to(folder).as_posix()
-            described[name] = {"size_bytes": path.stat().st_size, "sha256": sha256.result()}
-        return described
+            files_by_name[name] = {"size_bytes": path.stat().st_size, "sha256": sha256.result()}
+        return files_by_name
 
 
 def sha256_of(path: Path) -> str:
@@ -76,9 +76,9 @@ def _sync_file(path: Path) -> None:
 
 
 # Reasons of checkpoints that a user requested: only a user deletes them.
-KEPT_REASONS = frozenset({"button"})
+RETAINED_REASONS = frozenset({"button"})
 # Reasons of saves after which a run ends.
-LAST_REASONS = frozenset({"stop", "end"})
+FINAL_REASONS = frozenset({"stop", "end"})
 
 
 class CheckpointError(ValueError):
@@ -108,39 +108,40 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=1), encoding="utf-8")
 
 
-def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mapping[str, Any]) -> int:
+def publish(run: RunDirectory, step: int, metadata: Mapping[str, Any], files: Mapping[str, Any]) -> int:
     """Complete a checkpoint with its manifest and rename it; return its size in bytes."""
-    aside, target = partial_path(run, step), final_path(run, step)
-    before = next((item for item in run.list_checkpoints() if item.step == step), None)
-    if before is not None and before.reason in KEPT_REASONS:
-        about = {**about, "reason": before.reason}  # a user requested this step before the run was resumed
+    partial, target = partial_path(run, step), final_path(run, step)
+    previous = next((item for item in run.list_checkpoints() if item.step == step), None)
+    if previous is not None and previous.reason in RETAINED_REASONS:
+        # A user requested this step before the run was resumed.
+        metadata = {**metadata, "reason": previous.reason}
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,
-        "saved_unix_s": _after_all_others(run, time.time()),
-        **about,
+        "saved_unix_s": _later_than_all(run, time.time()),
+        **metadata,
         "files": dict(files),
     }
-    for folder in aside.rglob("*/"):
+    for folder in partial.rglob("*/"):
         sync_directory(folder)
-    write_json_atomically(aside / MANIFEST, manifest)
+    write_json_atomically(partial / MANIFEST, manifest)
     if os.path.lexists(target):
         # After a resume from an older checkpoint, this step is reached a second time.
         replaced = target.with_name(f".{target.name}.replaced")
         plain_files.remove(replaced)
         target.rename(replaced)
-        aside.rename(target)
+        partial.rename(target)
         plain_files.remove(replaced)
     else:
-        aside.rename(target)
+        partial.rename(target)
     sync_directory(target.parent)
     return sum(entry["size_bytes"] for entry in files.values())
 
 
-def _after_all_others(run: RunDirectory, now: float) -> float:
+def _later_than_all(run: RunDirectory, now: float) -> float:
     """Return a timestamp later than that of every other checkpoint, even if the clock was set back."""
-    newest = max((item.saved_unix_s for item in run.list_checkpoints()), default=0.0)
-    return max(now, math.nextafter(newest, math.inf))
+    latest_unix_s = max((item.saved_unix_s for item in run.list_checkpoints()), default=0.0)
+    return max(now, math.nextafter(latest_unix_s, math.inf))
 
 
 def remove_leftovers(run: RunDirectory) -> None:
@@ -161,17 +162,17 @@ def retire(
     Keeps the checkpoint just saved, the best one, requested ones, and the latest `keep_last` others (None:
     all).
     """
-    removed = []
-    for item in _to_retire(run, just_saved, keep_last=keep_last, best_step=best_step):
+    removed_steps = []
+    for item in _list_to_retire(run, just_saved, keep_last=keep_last, best_step=best_step):
         # Rename before deleting, so that a reader finds a complete checkpoint or none.
-        doomed = item.path.with_name(f".{item.path.name}.removed")
-        item.path.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
-        removed.append(item.step)
-    return tuple(removed)
+        removed_path = item.path.with_name(f".{item.path.name}.removed")
+        item.path.rename(removed_path)
+        shutil.rmtree(removed_path, ignore_errors=True)
+        removed_steps.append(item.step)
+    return tuple(removed_steps)
 
 
-def _to_retire(
+def _list_to_retire(
     run: RunDirectory, just_saved: int, *, keep_last: int | None, best_step: int | None, num_new: int = 0
 ) -> list[Checkpoint]:
     """Return the checkpoints that `retire` deletes, if `num_new` more are about to be saved."""
@@ -181,12 +182,12 @@ def _to_retire(
     by_age = sorted(
         run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
     )
-    automatic = [item for item in by_age if item.reason not in KEPT_REASONS]
+    automatic = [item for item in by_age if item.reason not in RETAINED_REASONS]
     oldest = automatic[: max(0, len(automatic) + num_new - keep_last)]
     return [item for item in oldest if item.step not in (best_step, just_saved)]
 
 
-def require_room(
+def require_space(
     run: RunDirectory,
     step: int,
     size_bytes: int,
@@ -194,7 +195,7 @@ def require_room(
     *,
     keep_last: int | None,
     best_step: int | None,
-    most_bytes: int | None,
+    max_bytes: int | None,
 ) -> None:
     """Refuse a checkpoint that would use the reserve of the disk, or exceed the run's share of it.
 
@@ -202,27 +203,32 @@ def require_room(
 
     Args:
         size_bytes: approximate size of the new checkpoint.
-        most_bytes: limit for all checkpoints of the run; None is no limit.
+        max_bytes: limit for all checkpoints of the run; None is no limit.
     Raises:
         NoSpaceError: with the free or used space, and advice.
     """
-    free, reserve = rundir.disk_room(run.path)
-    if reason in LAST_REASONS:
-        reserve //= 2
-    if free - size_bytes < reserve:
+    free_bytes, reserve_bytes = rundir.disk_space(run.path)
+    if reason in FINAL_REASONS:
+        reserve_bytes //= 2
+    if free_bytes - size_bytes < reserve_bytes:
         raise NoSpaceError(
-            f"the disk of {run.path} has {_size(free)} free, the checkpoint needs {_size(size_bytes)}, and "
-            f"{_size(reserve)} are reserved for the page and other runs: delete runs that you no longer "
-            "need and empty the bin"
+            f"the disk of {run.path} has {_size(free_bytes)} free, the checkpoint needs {_size(size_bytes)}, "
+            f"and {_size(reserve_bytes)} are reserved for the page and other runs: delete runs that you no "
+            "longer need and empty the bin"
         )
-    if most_bytes is None or reason in LAST_REASONS:
+    if max_bytes is None or reason in FINAL_REASONS:
         return
-    gone = {item.step for item in _to_retire(run, step, keep_last=keep_last, best_step=best_step, num_new=1)}
-    kept = sum(item.size_bytes for item in run.list_checkpoints() if item.step not in gone | {step})
-    if kept + size_bytes > most_bytes:
+    removed_steps = {
+        item.step for item in _list_to_retire(run, step, keep_last=keep_last, best_step=best_step, num_new=1)
+    }
+    retained_bytes = sum(
+        item.size_bytes for item in run.list_checkpoints() if item.step not in removed_steps | {step}
+    )
+    if retained_bytes + size_bytes > max_bytes:
         raise NoSpaceError(
-            f"the checkpoints of this run would take {_size(kept + size_bytes)}, but its share of the disk "
-            f"is {_size(most_bytes)}: keep fewer checkpoints (keep_last_checkpoints), or save less often"
+            f"the checkpoints of this run would take {_size(retained_bytes + size_bytes)}, but its share of "
+            f"the disk is {_size(max_bytes)}: keep fewer checkpoints (keep_last_checkpoints), or save less "
+            "often"
         )
 
 
@@ -243,35 +249,35 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     Raises:
         CheckpointError: naming the file that is missing or differs, and the last intact checkpoint.
     """
-    whole = {item.step: item for item in run.list_checkpoints()}
-    if step not in whole:
-        there = ", ".join(str(number) for number in whole) or "none"
+    checkpoints = {item.step: item for item in run.list_checkpoints()}
+    if step not in checkpoints:
+        steps_text = ", ".join(str(number) for number in checkpoints) or "none"
         raise CheckpointError(
-            f"there is no complete checkpoint of step {step:,}; complete checkpoints: {there}"
+            f"there is no complete checkpoint of step {step:,}; complete checkpoints: {steps_text}"
         )
-    problem = manifests.find_fault(whole[step])
-    if problem is None:
-        manifest: dict[str, Any] = read_json(whole[step].path / MANIFEST)
+    fault = manifests.find_fault(checkpoints[step])
+    if fault is None:
+        manifest: dict[str, Any] = read_json(checkpoints[step].path / MANIFEST)
         return manifest
-    newest = manifests.newest_whole(run)
-    offer = "none is complete" if newest is None else f"the latest complete one is step {newest.step:,}"
-    raise CheckpointError(f"checkpoint step_{step}: {problem}; {offer}")
+    latest = manifests.latest_intact(run)
+    advice = "none is complete" if latest is None else f"the latest complete one is step {latest.step:,}"
+    raise CheckpointError(f"checkpoint step_{step}: {fault}; {advice}")
 
 
-def why(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     """Return the root cause of a failed file operation.
 
     torch wraps the system's error, such as "no space left", in its own error about positions in an archive.
     """
-    system = next((each for each in _causes(error) if isinstance(each, OSError)), None)
-    return str(error) or type(error).__name__ if system is None else explain(system)
+    system_error = next((cause for cause in _causes(error) if isinstance(cause, OSError)), None)
+    return str(error) or type(error).__name__ if system_error is None else explain(system_error)
 
 
 def needs_space(error: BaseException) -> bool:
     """Return True if a file operation failed because the disk is full."""
     return any(
-        isinstance(each, NoSpaceError) or (isinstance(each, OSError) and each.errno in NO_SPACE)
-        for each in _causes(error)
+        isinstance(cause, NoSpaceError) or (isinstance(cause, OSError) and cause.errno in NO_SPACE)
+        for cause in _causes(error)
     )
 
 

@@ -22,8 +22,8 @@ Code = Mapping[str, bytes]
 def check(files: Code, entry: str) -> None:
     """Raise ValueError if the files cannot be stored, or the entry file is not among them."""
     if entry not in files or not entry.endswith(".py"):
-        found = ", ".join(sorted(name for name in files if name.endswith(".py"))[:10]) or "there is none"
-        raise ValueError(f"script is {entry[:200]!r}; allowed: one of the .py files: {found}")
+        names = ", ".join(sorted(name for name in files if name.endswith(".py"))[:10]) or "there is none"
+        raise ValueError(f"script is {entry[:200]!r}; allowed: one of the .py files: {names}")
     if len(files) > MAX_FILES:
         raise ValueError(f"the code has {len(files):,} files; allowed: at most {MAX_FILES}")
     size = sum(map(len, files.values()))
@@ -62,25 +62,25 @@ def read_folder(folder: Path, entry: Path) -> dict[str, bytes]:
         OSError: if the entry file cannot be read.
         ValueError: if they exceed the limits.
     """
-    own = entry.relative_to(folder).as_posix()
+    entry_name = entry.relative_to(folder).as_posix()
     if entry.stat().st_size > MAX_BYTES:
         raise ValueError(f"{entry.name} is larger than {MAX_BYTES // 2**20} MiB; allowed: less")
-    found = {own: entry.read_bytes()}
+    files = {entry_name: entry.read_bytes()}
     for path in _python_files(folder):
         name = path.relative_to(folder).as_posix()
-        if is_plain(name) and len(found) < MAX_FILES:
+        if is_plain(name) and len(files) < MAX_FILES:
             try:
-                found[name] = path.read_bytes()
+                files[name] = path.read_bytes()
             except OSError:
                 continue  # not readable, so the script cannot import it either
-    check(found, own)
-    return found
+    check(files, entry_name)
+    return files
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
     num_seen = 0
-    for place, folders, names in os.walk(folder):
-        depth = len(Path(place).relative_to(folder).parts)
+    for folder_path, folders, names in os.walk(folder):
+        depth = len(Path(folder_path).relative_to(folder).parts)
         folders[:] = sorted(
             name
             for name in folders
@@ -90,7 +90,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
         if num_seen > MAX_ENTRIES:
             return
         for name in sorted(names):
-            path = Path(place, name)
+            path = Path(folder_path, name)
             is_plain_file = name.endswith(".py") and path.is_file() and not path.is_symlink()
             if is_plain_file and path.stat().st_size <= MAX_BYTES:
                 yield path
@@ -113,16 +113,16 @@ def write(run_path: Path, files: Code) -> None:
 def read(run_path: Path) -> dict[str, bytes]:
     """Return the stored files of a run; empty if it has none. Links are left out."""
     folder = run_path / FOLDER
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     size = 0
     for path in sorted(folder.rglob("*")) if folder.is_dir() and not folder.is_symlink() else ():
         name = path.relative_to(folder).as_posix()
-        if len(found) >= MAX_FILES or path.is_symlink() or not path.is_file() or not is_plain(name):
+        if len(files) >= MAX_FILES or path.is_symlink() or not path.is_file() or not is_plain(name):
             continue
         with plain_files.open_plain(path) as file:
             content = file.read(MAX_BYTES - size + 1)
         size += len(content)
         if size > MAX_BYTES:
             break
-        found[name] = content
-    return found
+        files[name] = content
+    return files

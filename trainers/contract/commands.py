@@ -13,9 +13,9 @@ from trainers.contract import config
 from trainers.files.json_files import parse_json, read_lines
 from trainers.files.private_files import ForeignFileError, open_own
 
-MOST_RECORDED_STEPS = 20
-MOST_RANKS = 2**20
-MOST_DELAY_MS = 1000
+MAX_RECORDED_STEPS = 20
+MAX_RANKS = 2**20
+MAX_DELAY_MS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Command:
 class Switch:
     """A boolean argument.
 
-    `read` parses it from a line of `commands.jsonl`; `checked` validates a user's value.
+    `read` parses it from a line of `commands.jsonl`; `validate` validates a user's value.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Switch:
     def read(self, raw: Mapping[str, Any]) -> bool:
         return bool(raw.get(self.name, self.default))
 
-    def checked(self, value: Any) -> bool:
+    def validate(self, value: Any) -> bool:
         return bool(value)
 
 
@@ -69,27 +69,27 @@ class PositiveNumber:
             raise ValueError(f"{self.name} is {number!r}; allowed: a number above 0")
         return number
 
-    def checked(self, value: Any) -> float:
+    def validate(self, value: Any) -> float:
         return float(getattr(config.parse({self.name: value}), self.name))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WholeNumber:
-    """An integer argument from `least` to `most`; required if it has no default."""
+    """An integer argument from `minimum` to `maximum`; required if it has no default."""
 
     name: str
-    most: int
-    least: int = 1
+    maximum: int
+    minimum: int = 1
     default: int | None = None
     kind: ClassVar[type] = int
 
     def read(self, raw: Mapping[str, Any]) -> int:
-        return self.checked(raw.get(self.name, self.default))
+        return self.validate(raw.get(self.name, self.default))
 
-    def checked(self, value: Any) -> int:
+    def validate(self, value: Any) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not self.least <= value <= self.most or not float(value).is_integer():
-            allowed = f"a whole number from {self.least:,} to {self.most:,}"
+        if not is_number or not self.minimum <= value <= self.maximum or not float(value).is_integer():
+            allowed = f"a whole number from {self.minimum:,} to {self.maximum:,}"
             raise ValueError(f"{self.name} is {value!r:.80}; allowed: {allowed}")
         return int(value)
 
@@ -145,7 +145,7 @@ COMMANDS: dict[str, Definition] = {
         ),
     ),
     "record": Definition(
-        arguments=(WholeNumber(name="num_steps", default=3, most=MOST_RECORDED_STEPS),),
+        arguments=(WholeNumber(name="num_steps", default=3, maximum=MAX_RECORDED_STEPS),),
         endpoint=Endpoint(
             name="record_steps",
             help="Ask a run to record some of its steps on all ranks, part by part.",
@@ -154,8 +154,8 @@ COMMANDS: dict[str, Definition] = {
     ),
     "slow_rank": Definition(
         arguments=(
-            WholeNumber(name="rank", least=0, most=MOST_RANKS),
-            WholeNumber(name="delay_ms", least=0, most=MOST_DELAY_MS),
+            WholeNumber(name="rank", minimum=0, maximum=MAX_RANKS),
+            WholeNumber(name="delay_ms", minimum=0, maximum=MAX_DELAY_MS),
         ),
         endpoint=Endpoint(
             name="slow_rank",
@@ -166,7 +166,7 @@ COMMANDS: dict[str, Definition] = {
     ),
 }
 COMMAND_NAMES: tuple[str, ...] = tuple(COMMANDS)
-_ARGUMENTS = {argument.name: argument for each in COMMANDS.values() for argument in each.arguments}
+_ARGUMENTS = {argument.name: argument for command in COMMANDS.values() for argument in command.arguments}
 NUM_SENT = 1 + len(_ARGUMENTS)
 
 
@@ -179,10 +179,10 @@ def parse(raw: Any) -> Command:
     name = raw["name"]
     if name not in COMMAND_NAMES:
         raise ValueError(f"there is no command {name!r}; the commands are {', '.join(COMMAND_NAMES)}")
-    arguments: dict[str, Any] = {each.name: each.read(raw) for each in COMMANDS[name].arguments}
+    arguments: dict[str, Any] = {argument.name: argument.read(raw) for argument in COMMANDS[name].arguments}
     sent_unix_s = float(raw.get("time_unix_s", 0.0))
-    why = str(raw.get("why", ""))
-    return Command(name=name, id=str(raw["id"]), why=why, time_unix_s=sent_unix_s, **arguments)
+    reason = str(raw.get("why", ""))
+    return Command(name=name, id=str(raw["id"]), why=reason, time_unix_s=sent_unix_s, **arguments)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,7 @@ class Incoming:
 
     def stops(self) -> list[Command]:
         """Return the new requests to stop, for a process that ends the ranks; rank 0 answers all commands."""
-        return [each for each in self.read() if isinstance(each, Command) and each.name == "stop"]
+        return [command for command in self.read() if isinstance(command, Command) and command.name == "stop"]
 
     def read(self) -> Iterator[Command | Unreadable]:
         """Yield the new commands, oldest first.
@@ -251,7 +251,7 @@ def _parse_line(line: bytes) -> Command | Unreadable:
 
 def arguments_of(command: Command) -> dict[str, Any]:
     """Return a command's arguments by name."""
-    return {each.name: getattr(command, each.name) for each in COMMANDS[command.name].arguments}
+    return {argument.name: getattr(command, argument.name) for argument in COMMANDS[command.name].arguments}
 
 
 def to_numbers(command: Command | None) -> list[float]:
@@ -267,6 +267,8 @@ def from_numbers(numbers: Sequence[float]) -> Command | None:
     number, *values = numbers
     if number == 0:
         return None
-    given = dict(zip(_ARGUMENTS, values, strict=True))
-    arguments: dict[str, Any] = {name: each.kind(given[name]) for name, each in _ARGUMENTS.items()}
+    number_by_name = dict(zip(_ARGUMENTS, values, strict=True))
+    arguments: dict[str, Any] = {
+        name: argument.kind(number_by_name[name]) for name, argument in _ARGUMENTS.items()
+    }
     return Command(name=COMMAND_NAMES[int(number) - 1], **arguments)

@@ -21,10 +21,10 @@ from trainers.machine import os_errors
 Check = Callable[[Any], bool]
 
 
-class _Later(NamedTuple):
+class _Optional(NamedTuple):
     """The check of a field that may be missing or null, because earlier versions do not write it."""
 
-    is_right: Check
+    is_valid: Check
 
 
 def is_complete_event(value: Any) -> bool:
@@ -35,14 +35,14 @@ def is_complete_event(value: Any) -> bool:
     """
     if not (_has(value, _COMMON) and _has(value, _REQUIRED.get(value["kind"], {}))):
         return False
-    later = _LATER.get(value["kind"], _OF_UNKNOWN_KINDS)
-    are_right = all(value.get(name) is None or is_right(value[name]) for name, is_right in later.items())
-    return are_right and is_shallow(value)
+    optional = _OPTIONAL.get(value["kind"], _UNKNOWN_KIND_FIELDS)
+    are_valid = all(value.get(name) is None or is_valid(value[name]) for name, is_valid in optional.items())
+    return are_valid and is_shallow(value)
 
 
 def _has(value: Any, fields: Mapping[str, Check]) -> bool:
     return isinstance(value, dict) and all(
-        name in value and is_right(value[name]) for name, is_right in fields.items()
+        name in value and is_valid(value[name]) for name, is_valid in fields.items()
     )
 
 
@@ -70,11 +70,11 @@ def _is_text_or_none(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
-def _are_metrics(value: Any) -> bool:
+def _is_metrics(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_number_or_none, value.values()))
 
 
-def _are_of_ranks(value: Any) -> bool:
+def _is_rank_list(value: Any) -> bool:
     return isinstance(value, list) and all(
         _has(item, {"rank": _is_count}) and all(map(_is_plain, item.values())) for item in value
     )
@@ -101,35 +101,39 @@ def _is_trivial(value: Any) -> bool:
 
 def _is_start(value: Any) -> bool:
     counts = ("step", "num_classes_before", "num_classes")
-    is_right = _has(value, {"run_id": _is_text, **dict.fromkeys(counts, _is_count)})
-    return is_right and _is_list_of(_is_text)(value.get("replaced"))
+    is_valid = _has(value, {"run_id": _is_text, **dict.fromkeys(counts, _is_count)})
+    return is_valid and _is_list_of(_is_text)(value.get("replaced"))
 
 
-def _is_list_of(is_right: Check) -> Check:
-    return lambda value: isinstance(value, list) and all(map(is_right, value))
+def _is_list_of(is_valid: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(is_valid, value))
 
 
 _COMMON: Mapping[str, Check] = {"seq": _is_count, "time_unix_s": _is_number, "kind": _is_text}
-_later_count, _later_number, _later_text = _Later(_is_count), _Later(_is_number), _Later(_is_text)
-_later_counts, _later_texts = _Later(_is_list_of(_is_count)), _Later(_is_list_of(_is_text))
-_later_flag = _Later(lambda value: isinstance(value, bool))
-_WORDS: Mapping[str, Check] = {"code": _is_text, "message": _is_text, "hint": _is_text_or_none}
+_optional_count, _optional_number, _optional_text = (
+    _Optional(_is_count),
+    _Optional(_is_number),
+    _Optional(_is_text),
+)
+_optional_counts, _optional_texts = _Optional(_is_list_of(_is_count)), _Optional(_is_list_of(_is_text))
+_optional_flag = _Optional(lambda value: isinstance(value, bool))
+_MESSAGE_FIELDS: Mapping[str, Check] = {"code": _is_text, "message": _is_text, "hint": _is_text_or_none}
 # The fields of each kind, in the order in which they are written, with their checks.
-_KINDS: Mapping[str, Mapping[str, Check | _Later]] = {
+_KINDS: Mapping[str, Mapping[str, Check | _Optional]] = {
     "state": {"state": _is_text, "reason": _is_text},
     "plan": {
         "num_train": _is_count,
-        "num_validation": _later_count,
-        "num_parameters": _later_count,
-        "num_trained": _later_count,
-        "global_batch": _later_count,
-        "steps_per_epoch": _later_count,
+        "num_validation": _optional_count,
+        "num_parameters": _optional_count,
+        "num_trained": _optional_count,
+        "global_batch": _optional_count,
+        "steps_per_epoch": _optional_count,
         "num_steps": _is_count,
-        "class_names": _later_texts,
-        "all_reduce": _later_text,
-        "dealing": _Later(_is_dealing),
-        "trivial": _Later(_is_trivial),
-        "start": _Later(_is_start),
+        "class_names": _optional_texts,
+        "all_reduce": _optional_text,
+        "dealing": _Optional(_is_dealing),
+        "trivial": _Optional(_is_trivial),
+        "start": _Optional(_is_start),
     },
     "step": {
         "step": _is_step,
@@ -143,37 +147,37 @@ _KINDS: Mapping[str, Mapping[str, Check | _Later]] = {
     },
     "eval": {
         "step": _is_count,
-        "epoch": _later_count,
+        "epoch": _optional_count,
         "loss": _is_number_or_none,
-        "metrics": _are_metrics,
-        "confusion": _Later(_is_list_of(_is_list_of(_is_number))),
+        "metrics": _is_metrics,
+        "confusion": _Optional(_is_list_of(_is_list_of(_is_number))),
     },
     "devices": {
-        "devices": _are_of_ranks,
-        "others_cpu_percent": _later_number,
-        "idle_cpu_percent": _later_number,
+        "devices": _is_rank_list,
+        "others_cpu_percent": _optional_number,
+        "idle_cpu_percent": _optional_number,
     },
-    "ranks": {"ranks": _are_of_ranks},
+    "ranks": {"ranks": _is_rank_list},
     "checkpoint": {
         "step": _is_count,
-        "path": _later_text,
-        "size_bytes": _later_number,
-        "duration_s": _later_number,
-        "stall_s": _later_number,
-        "reason": _later_text,
-        "removed": _later_counts,
+        "path": _optional_text,
+        "size_bytes": _optional_number,
+        "duration_s": _optional_number,
+        "stall_s": _optional_number,
+        "reason": _optional_text,
+        "removed": _optional_counts,
     },
     "command": {
         "id": _is_text,
         "name": _is_text,
-        "step": _later_count,
-        "accepted": _later_flag,
-        "message": _later_text,
-        "arguments": _Later(lambda value: isinstance(value, dict) and all(map(_is_plain, value.values()))),
+        "step": _optional_count,
+        "accepted": _optional_flag,
+        "message": _optional_text,
+        "arguments": _Optional(lambda value: isinstance(value, dict) and all(map(_is_plain, value.values()))),
     },
-    "warning": {**_WORDS, "rank": _later_count, "traceback": _later_text},
-    "error": {**_WORDS, "rank": _later_count, "traceback": _later_text},
-    "sample": {"step": _is_count, "type": _later_text, "content": _Later(lambda _: True)},
+    "warning": {**_MESSAGE_FIELDS, "rank": _optional_count, "traceback": _optional_text},
+    "error": {**_MESSAGE_FIELDS, "rank": _optional_count, "traceback": _optional_text},
+    "sample": {"step": _is_count, "type": _optional_text, "content": _Optional(lambda _: True)},
     "fingerprints": {
         "step": _is_step,
         "hashes": lambda value: _is_list_of(_is_text)(value) and len(value) > 0,
@@ -182,46 +186,46 @@ _KINDS: Mapping[str, Mapping[str, Check | _Later]] = {
     "recording": {
         "step": _is_step,
         "num_steps": _is_count,
-        "path": _later_text,
-        "size_bytes": _later_number,
-        "duration_s": _later_number,
+        "path": _optional_text,
+        "size_bytes": _optional_number,
+        "duration_s": _optional_number,
     },
     "script": {
         "entry": _is_text,
-        "model": _later_text,
-        "num_parameters": _later_count,
-        "optimizer": _later_text,
-        "backend": _later_text,
-        "num_train": _later_count,
-        "global_batch": _later_count,
-        "steps_per_epoch": _later_count,
-        "num_epochs": _later_count,
-        "num_steps": _later_count,
-        "replaced": _later_texts,
-        "saves": _later_flag,
-        "groups": _Later(
+        "model": _optional_text,
+        "num_parameters": _optional_count,
+        "optimizer": _optional_text,
+        "backend": _optional_text,
+        "num_train": _optional_count,
+        "global_batch": _optional_count,
+        "steps_per_epoch": _optional_count,
+        "num_epochs": _optional_count,
+        "num_steps": _optional_count,
+        "replaced": _optional_texts,
+        "saves": _optional_flag,
+        "groups": _Optional(
             _is_list_of(lambda group: _has(group, {"num_parameters": _is_count, "lr": _is_number_or_none}))
         ),
-        "buckets": _later_counts,
+        "buckets": _optional_counts,
     },
     "finding": {
-        **_WORDS,
+        **_MESSAGE_FIELDS,
         "level": _is_text,
-        "file": _later_text,
-        "line": _later_count,
-        "rank": _later_count,
-        "lesson": _later_text,
+        "file": _optional_text,
+        "line": _optional_count,
+        "rank": _optional_count,
+        "lesson": _optional_text,
     },
 }
 _REQUIRED: Mapping[str, Mapping[str, Check]] = {
-    kind: {name: check for name, check in checks.items() if not isinstance(check, _Later)}
+    kind: {name: check for name, check in checks.items() if not isinstance(check, _Optional)}
     for kind, checks in _KINDS.items()
 }
-_LATER: Mapping[str, Mapping[str, Check]] = {
-    kind: {name: check.is_right for name, check in checks.items() if isinstance(check, _Later)}
+_OPTIONAL: Mapping[str, Mapping[str, Check]] = {
+    kind: {name: check.is_valid for name, check in checks.items() if isinstance(check, _Optional)}
     for kind, checks in _KINDS.items()
 }
-_OF_UNKNOWN_KINDS: Mapping[str, Check] = {"step": _is_count}
+_UNKNOWN_KIND_FIELDS: Mapping[str, Check] = {"step": _is_count}
 
 
 Event = dict[str, Any]
@@ -251,8 +255,8 @@ _BLOCK_BYTES = 256 * 1024
 # Maximum length of an event. Readers skip longer lines, and lines that exceed the other limits of JSON.
 MAX_LINE_BYTES = MAX_JSON_BYTES
 # Limit of a search from the end of the file, in parsed bytes; each line counts as at least 200.
-_MOST_PARSED_BYTES = 8 * 1024 * 1024
-_LEAST_PARSED_BYTES = 200
+_MAX_PARSED_BYTES = 8 * 1024 * 1024
+_MIN_PARSED_BYTES = 200
 # If an event would be too long, its texts are cut to this many characters.
 _CUT_TEXT = 2_000
 _LOCK_WAIT_S = 1.0
@@ -271,7 +275,7 @@ def is_better(name: str, value: float | None, best: float | None) -> bool:
 
 
 def read(
-    path: Path, offset: int = 0, kinds: tuple[str, ...] = (), most_bytes: int = MAX_LINE_BYTES
+    path: Path, offset: int = 0, kinds: tuple[str, ...] = (), max_bytes: int = MAX_LINE_BYTES
 ) -> tuple[list[Event], int]:
     """Return the complete events after byte `offset`, and the offset for the next call.
 
@@ -279,25 +283,25 @@ def read(
 
     Args:
         kinds: only these kinds; lines of other kinds are not parsed. Empty: all kinds.
-        most_bytes: approximate number of bytes to read, at most `MAX_LINE_BYTES`.
+        max_bytes: approximate number of bytes to read, at most `MAX_LINE_BYTES`.
     """
     marks = [b'"kind":"%b"' % kind.encode() for kind in kinds]
     try:
         with open_plain(path) as file:
-            chunk, end = read_lines(file, offset, most_bytes)
+            chunk, end = read_lines(file, offset, max_bytes)
     except FileNotFoundError:
         return [], offset
     lines = chunk.split(b"\n")
     if marks:
         lines = [line for line in lines if any(mark in line for mark in marks)]
-    found = [event for line in lines if (event := parse_line(line))]
+    events = [event for line in lines if (event := parse_line(line))]
     # Compare the kind, too: the mark may occur in the text of another event.
-    return [event for event in found if not marks or event["kind"] in kinds], end
+    return [event for event in events if not marks or event["kind"] in kinds], end
 
 
 def last(path: Path) -> Event | None:
     """Return the last complete event without reading the entire file."""
-    return _newest(path, b"", lambda _: True)
+    return _find_last(path, b"", lambda _: True)
 
 
 def parse_line(line: bytes) -> Event | None:
@@ -322,27 +326,27 @@ def read_all(path: Path) -> Iterator[Event]:
 
 def last_state(path: Path) -> State | None:
     """Return the state of the last `state` event, or None; searches from the end of the file."""
-    newest = _newest(
+    event_of_state = _find_last(
         path, b'"kind":"state"', lambda event: event["kind"] == "state" and event["state"] in STATES
     )
-    return None if newest is None else newest["state"]
+    return None if event_of_state is None else event_of_state["state"]
 
 
-def _newest(path: Path, mark: bytes, is_wanted: Callable[[Event], bool]) -> Event | None:
+def _find_last(path: Path, mark: bytes, matches: Callable[[Event], bool]) -> Event | None:
     """Return the last event that matches, or None if a search of limited length does not find one.
 
     Args:
         mark: only lines with these bytes are parsed, each once.
     """
-    effort = 0
+    num_parsed_bytes = 0
     try:
         with open_plain(path) as file:
             for line in _lines_backwards(file, mark):
                 event = parse_line(line)
-                if event is not None and is_wanted(event):
+                if event is not None and matches(event):
                     return event
-                effort += max(len(line), _LEAST_PARSED_BYTES)
-                if effort > _MOST_PARSED_BYTES:
+                num_parsed_bytes += max(len(line), _MIN_PARSED_BYTES)
+                if num_parsed_bytes > _MAX_PARSED_BYTES:
                     return None
     except FileNotFoundError:
         return None
@@ -352,26 +356,26 @@ def _newest(path: Path, mark: bytes, is_wanted: Callable[[Event], bool]) -> Even
 def _lines_backwards(file: BinaryIO, mark: bytes) -> Iterator[bytes]:
     """Yield complete lines that contain a mark, last one first; lines that are too long are skipped."""
     end = file.seek(0, os.SEEK_END)
-    # `rest` is the end of a line that begins in an earlier block. The file's last line is not an event until
-    # its newline is written, so it is skipped like a line that is too long.
-    rest, is_skipped = b"", True
+    # `line_end` is the end of a line that begins in an earlier block. The file's last line is not an event
+    # until its newline is written, so it is skipped like a line that is too long.
+    line_end, is_skipped = b"", True
     while end > 0:
         start = max(0, end - _BLOCK_BYTES)
         file.seek(start)
-        chunk = file.read(end - start) + rest
+        chunk = file.read(end - start) + line_end
         end = start
-        begin = chunk.find(b"\n") + 1
-        if begin == 0 and start > 0:
+        line_start = chunk.find(b"\n") + 1
+        if line_start == 0 and start > 0:
             is_skipped |= len(chunk) > MAX_LINE_BYTES
-            rest = b"" if is_skipped else chunk
+            line_end = b"" if is_skipped else chunk
             continue
-        first = 0 if start == 0 else begin
+        first = 0 if start == 0 else line_start
         if chunk.find(mark, first) >= 0:
             lines = chunk[first:].split(b"\n")
             if is_skipped:
                 lines.pop()
             yield from (line for line in reversed(lines) if mark in line)
-        rest, is_skipped = chunk[:begin].removesuffix(b"\n"), False
+        line_end, is_skipped = chunk[:line_start].removesuffix(b"\n"), False
 
 
 class EventFile:
@@ -387,7 +391,7 @@ class EventFile:
         self._fd = private_files.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
         self._size = -1
         self.next_seq = 0
-        with self.alone():
+        with self.locked():
             pass
 
     def append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> int:
@@ -399,7 +403,7 @@ class EventFile:
             OSError: if nothing could be written (disk full, read-only); call again later with all events.
             SupersededError: if this process belongs to an earlier start of the run.
         """
-        with self.alone(), os_errors.about(self._path):
+        with self.locked(), os_errors.about(self._path):
             fence.require_newest(self._path.parent)
             return self._append(events)
 
@@ -412,20 +416,20 @@ class EventFile:
         if not lines:
             return 0
         data = b"\n".join(lines) + b"\n"
-        written = 0
+        written_bytes = 0
         try:
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
+            while written_bytes < len(data):
+                written_bytes += os.write(self._fd, data[written_bytes:])
         except OSError:
             # Keep only the complete lines.
-            written = data.rfind(b"\n", 0, written) + 1
-            os.ftruncate(self._fd, self._size + written)
-            if written == 0:
+            written_bytes = data.rfind(b"\n", 0, written_bytes) + 1
+            os.ftruncate(self._fd, self._size + written_bytes)
+            if written_bytes == 0:
                 raise
-        kept = data.count(b"\n", 0, written)
-        self._size += written
-        self.next_seq += kept
-        return kept
+        num_written = data.count(b"\n", 0, written_bytes)
+        self._size += written_bytes
+        self.next_seq += num_written
+        return num_written
 
     def close(self) -> None:
         """Make the events durable and close the file."""
@@ -433,7 +437,7 @@ class EventFile:
         os.close(self._fd)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the file, and update size and numbering for the events of other writers.
 
         Raises:
@@ -450,8 +454,8 @@ class EventFile:
         try:
             if os.fstat(self._fd).st_size != self._size:
                 self._size = self._cut_half_line()
-                newest = last(self._path)
-                self.next_seq = 0 if newest is None else newest["seq"] + 1
+                last_event = last(self._path)
+                self.next_seq = 0 if last_event is None else last_event["seq"] + 1
             yield
         finally:
             with contextlib.suppress(OSError):
@@ -459,17 +463,17 @@ class EventFile:
 
     def _cut_half_line(self) -> int:
         size = os.fstat(self._fd).st_size
-        keep = size
-        while keep > 0:
-            start = max(0, keep - 65536)
-            newline = os.pread(self._fd, keep - start, start).rfind(b"\n")
+        end = size
+        while end > 0:
+            start = max(0, end - 65536)
+            newline = os.pread(self._fd, end - start, start).rfind(b"\n")
             if newline >= 0:
-                keep = start + newline + 1
+                end = start + newline + 1
                 break
-            keep = start
-        if keep != size:
-            os.ftruncate(self._fd, keep)
-        return keep
+            end = start
+        if end != size:
+            os.ftruncate(self._fd, end)
+        return end
 
 
 def _line(event: Event) -> bytes:
@@ -480,13 +484,21 @@ def _line(event: Event) -> bytes:
     line = encode_event(event)
     if not is_too_large(line):
         return line
-    cut = {name: value[:_CUT_TEXT] if isinstance(value, str) else value for name, value in event.items()}
-    shorter = encode_event(cut)
-    if not is_too_large(shorter):
-        return shorter
+    shortened = {
+        name: value[:_CUT_TEXT] if isinstance(value, str) else value for name, value in event.items()
+    }
+    shorter_line = encode_event(shortened)
+    if not is_too_large(shorter_line):
+        return shorter_line
     message = f"An event of the kind {event['kind'][:40]} is too large to be written ({len(line):,} bytes)."
-    words = {"code": "event_too_large", "message": message, "hint": None, "rank": None, "traceback": None}
-    return encode_event({name: event[name] for name in COMMON_FIELDS} | {"kind": "warning"} | words)
+    warning_fields = {
+        "code": "event_too_large",
+        "message": message,
+        "hint": None,
+        "rank": None,
+        "traceback": None,
+    }
+    return encode_event({name: event[name] for name in COMMON_FIELDS} | {"kind": "warning"} | warning_fields)
 
 
 try:

@@ -39,13 +39,13 @@ class Newest:
     restart: int = 0
 
 
-_own: tuple[Path, str] | None = None
+_fence: tuple[Path, str] | None = None
 
 
 def enter(run_dir: Path, start: str | None) -> None:
     """Fence this process's writes to a run from now on; None lifts the fence."""
-    global _own
-    _own = None if start is None else (run_dir, start)
+    global _fence
+    _fence = None if start is None else (run_dir, start)
 
 
 def enter_by_environment(run_dir: Path) -> None:
@@ -53,7 +53,7 @@ def enter_by_environment(run_dir: Path) -> None:
     enter(run_dir, os.environ.get(VARIABLE))
 
 
-def newest_of(run_dir: Path) -> Newest | None:
+def read_newest(run_dir: Path) -> Newest | None:
     """Return a run's latest start, or None if none has been written.
 
     Raises:
@@ -81,11 +81,11 @@ def require_newest(run_dir: Path) -> None:
         SupersededError: if it belongs to an earlier start of the run.
         OSError: if the latest start cannot be read.
     """
-    if _own is None or _own[0] != run_dir:
+    if _fence is None or _fence[0] != run_dir:
         return
-    newest = newest_of(run_dir)
-    if newest is not None and newest.start != _own[1]:
-        raise SupersededError(f"start {_own[1]} of run {run_dir.name} is over: {newest.start} is newer")
+    newest = read_newest(run_dir)
+    if newest is not None and newest.start != _fence[1]:
+        raise SupersededError(f"start {_fence[1]} of run {run_dir.name} is over: {newest.start} is newer")
 
 
 def _path(run_dir: Path) -> Path:

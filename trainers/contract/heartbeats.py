@@ -1,8 +1,8 @@
 """A rank's heartbeats in shared memory, and its answers about its collectives.
 
 The supervisor creates one memory file. Ranks find it through the environment variable named `ADDRESS` and map
-it. Layout for N ranks: N places of `NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`. No locks
-are needed, because each number has one writer: the supervisor writes `ASKED`, the rank writes the rest. A
+it. Layout for N ranks: N slots of `NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`. No locks
+are needed, because each number has one writer: the supervisor writes `REQUESTED`, the rank writes the rest. A
 heartbeat is three stores into mapped memory: cheap enough for several per step.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ADDRESS = "TRAINERS_HEARTBEATS"
 
 # Activities of a rank, worded to follow "at step 7, …".
-DOING = (
+ACTIVITIES = (
     "starting",
     "building the job",
     "fetching data",
@@ -52,22 +52,22 @@ DOING = (
     SAMPLING,
     SAVING,
     ENDING,
-) = range(len(DOING))
+) = range(len(ACTIVITIES))
 
-COUNT, PID, STEP, DOING_NOW, ON_GPU, ASKED, ANSWERED, ANSWER_SIZE = range(8)
+COUNT, PID, STEP, ACTIVITY, ON_GPU, REQUESTED, ANSWERED, ANSWER_SIZE = range(8)
 NUMBERS = 8
-PLACE_BYTES = NUMBERS * 8
+SLOT_BYTES = NUMBERS * 8
 # The maximum size of an answer. Each process group takes a few hundred bytes.
 MAX_ANSWER_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beat:
+class Heartbeat:
     """The latest heartbeat of a rank.
 
     Attributes:
         step: The last completed step.
-        doing: Index into `DOING`.
+        doing: Index into `ACTIVITIES`.
         is_on_gpu: True if the rank drives a GPU. Waiting for a GPU is busy waiting: it uses a core
             completely, so CPU time proves no progress.
     """
@@ -79,82 +79,82 @@ class Beat:
     is_on_gpu: bool = False
 
     @property
-    def words(self) -> str:
+    def activity(self) -> str:
         """Activity of the rank, as text."""
-        return DOING[self.doing] if self.doing < len(DOING) else DOING[STARTING]
+        return ACTIVITIES[self.doing] if self.doing < len(ACTIVITIES) else ACTIVITIES[STARTING]
 
 
-class Place:
-    """Writes one rank's place in the memory file."""
+class HeartbeatSlot:
+    """Writes one rank's slot in the memory file."""
 
     def __init__(self, address: str | None, rank: int) -> None:
-        """Map this rank's place. Without an address, heartbeats are discarded.
+        """Map this rank's slot. Without an address, heartbeats are discarded.
 
         Raises:
             OSError: If the memory file does not exist.
         """
         if address is None:
-            board, num_ranks, rank = memoryview(bytearray(PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
+            memory, num_ranks, rank = memoryview(bytearray(SLOT_BYTES + MAX_ANSWER_BYTES)), 1, 0
         else:
-            board = memoryview(map_file(address))
-            num_ranks = len(board) // (PLACE_BYTES + MAX_ANSWER_BYTES)
-        self._numbers = board[rank * PLACE_BYTES : (rank + 1) * PLACE_BYTES].cast("Q")
-        self._answer_buffer = answer_buffer(board, num_ranks, rank)
+            memory = memoryview(map_file(address))
+            num_ranks = len(memory) // (SLOT_BYTES + MAX_ANSWER_BYTES)
+        self._numbers = memory[rank * SLOT_BYTES : (rank + 1) * SLOT_BYTES].cast("Q")
+        self._answer_buffer = answer_buffer(memory, num_ranks, rank)
         self._numbers[PID] = os.getpid()
 
-    def beat(self, doing: int, step: int | None = None) -> None:
+    def write(self, doing: int, step: int | None = None) -> None:
         """Record a heartbeat."""
         if step is not None:
             self._numbers[STEP] = step
-        self._numbers[DOING_NOW] = doing
+        self._numbers[ACTIVITY] = doing
         # The counter is written last, after the activity and the step that belong to it.
         self._numbers[COUNT] += 1
 
     @property
     def doing(self) -> int:
-        """Activity in the latest heartbeat: index into `DOING`."""
-        return self._numbers[DOING_NOW]
+        """Activity in the latest heartbeat: index into `ACTIVITIES`."""
+        return self._numbers[ACTIVITY]
 
     def note_gpu(self) -> None:
         """Record that this rank drives a GPU."""
         self._numbers[ON_GPU] = 1
 
     @property
-    def is_asked(self) -> bool:
+    def has_request(self) -> bool:
         """True if the supervisor waits for an answer."""
-        return self._numbers[ASKED] != self._numbers[ANSWERED]
+        return self._numbers[REQUESTED] != self._numbers[ANSWERED]
 
     def answer(self, reply: bytes) -> None:
         """Answer the supervisor's latest request. An answer that exceeds the buffer is sent empty."""
-        asked = self._numbers[ASKED]
+        request_number = self._numbers[REQUESTED]
         reply = reply if len(reply) <= MAX_ANSWER_BYTES else b""
         self._answer_buffer[: len(reply)] = reply
         self._numbers[ANSWER_SIZE] = len(reply)
         # The request number is last: it marks the answer above as complete.
-        self._numbers[ANSWERED] = asked
+        self._numbers[ANSWERED] = request_number
 
 
-def answer_buffer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
+def answer_buffer(memory: memoryview, num_ranks: int, rank: int) -> memoryview:
     """Return a rank's buffer for answers."""
-    start = num_ranks * PLACE_BYTES + rank * MAX_ANSWER_BYTES
-    return board[start : start + MAX_ANSWER_BYTES]
+    start = num_ranks * SLOT_BYTES + rank * MAX_ANSWER_BYTES
+    return memory[start : start + MAX_ANSWER_BYTES]
 
 
 STACKS_SIGNAL = signal.SIGUSR2
 _PR_SET_PTRACER = 0x59616D61
-_place = Place(None, 0)
+_slot = HeartbeatSlot(None, 0)
 
 
-def begin_heartbeats(rank: int | None = None) -> Place:
+def begin_heartbeats(rank: int | None = None) -> HeartbeatSlot:
     """Send heartbeats to the supervisor, if there is one, and allow it to read this rank's stacks. Returns
-    the rank's place: calling its `beat` saves one call compared with `write_heartbeat`.
+    the rank's slot: calling its `write` saves one call compared with `write_heartbeat`.
 
     Args:
         rank: this process's rank; None: the one that torchrun gave it.
     """
-    global _place
+    global _slot
     address = os.environ.get(ADDRESS)
-    _place = Place(address, int(os.environ["RANK"]) if rank is None else rank)
+    _slot = HeartbeatSlot(address, int(os.environ["RANK"]) if rank is None else rank)
     write_heartbeat(STARTING)
     # This signal writes the stacks of all threads to the rank's log, even from inside compiled code.
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
@@ -162,28 +162,28 @@ def begin_heartbeats(rank: int | None = None) -> Place:
     # child of the supervisor. This call also permits the supervisor's descendants.
     if address is not None and (supervisor_pid := facilities.owner_of_path(address)) is not None:
         facilities.prctl(_PR_SET_PTRACER, supervisor_pid)
-    return _place
+    return _slot
 
 
 def write_heartbeat(doing: int, step: int | None = None) -> None:
     """Record a heartbeat: the current activity, and the last completed step."""
-    _place.beat(doing, step)
+    _slot.write(doing, step)
 
 
 def describe_activity() -> str:
-    """Return this rank's activity, as worded in `DOING`."""
-    return DOING[_place.doing]
+    """Return this rank's activity, as worded in `ACTIVITIES`."""
+    return ACTIVITIES[_slot.doing]
 
 
 def note_gpu() -> None:
     """Record that this rank drives a GPU: waiting for a GPU uses CPU time, like work."""
-    _place.note_gpu()
+    _slot.note_gpu()
 
 
-def answer_when_asked(say: Callable[[], bytes]) -> None:
+def answer_request(make_answer: Callable[[], bytes]) -> None:
     """Answer the supervisor's request, if any, with this rank's collectives. Callable from any thread."""
-    if _place.is_asked:
-        _place.answer(say())
+    if _slot.has_request:
+        _slot.answer(make_answer())
 
 
 # Collectives whose tensors have the same size on all ranks.
@@ -200,13 +200,13 @@ class Collective:
     num_bytes: int = 0
 
     def __str__(self) -> str:
-        about = f" ({self.dtype}, {_size_text(self.num_bytes)})" if self.dtype else ""
-        return f"{self.name} {self.number}{about}"
+        details = f" ({self.dtype}, {_size_text(self.num_bytes)})" if self.dtype else ""
+        return f"{self.name} {self.number}{details}"
 
-    def fits(self, other: Collective) -> bool:
+    def fits(self, expected: Collective) -> bool:
         """True if both ranks are in the same collective: same operation and, where required, same size."""
-        is_same_size = self.name not in _SAME_SIZE or self.num_bytes == other.num_bytes
-        return self.name == other.name and is_same_size
+        is_same_size = self.name not in _SAME_SIZE or self.num_bytes == expected.num_bytes
+        return self.name == expected.name and is_same_size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,7 @@ class DamageError(ValueError):
     """A checkpoint's file is missing or differs from what was saved; the message names it."""
 
 
-def newest_whole(run: RunDirectory, *, sum_bytes: float = math.inf) -> Checkpoint | None:
+def latest_intact(run: RunDirectory, *, sum_bytes: float = math.inf) -> Checkpoint | None:
     """Return the latest checkpoint whose files are intact, or None.
 
     Args:
@@ -138,8 +138,8 @@ def find_fault(item: Checkpoint, *, sum_bytes: float = math.inf) -> str | None:
         sum_bytes: if the files are larger in total, only their sizes are compared.
     """
     try:
-        for name, about in _read_manifest(item).files.items():
-            _compare(item, name, about, sums=item.size_bytes <= sum_bytes)
+        for name, saved_file in _read_manifest(item).files.items():
+            _compare(item, name, saved_file, checks_sums=item.size_bytes <= sum_bytes)
         read_state(item)
     except DamageError as error:
         return str(error)
@@ -168,7 +168,7 @@ def read_state(item: Checkpoint) -> dict[str, Any]:
         DamageError: naming the field that is missing or wrong.
     """
     state = _read_object(item, STATE)
-    _typed(TrainingState, state, STATE)
+    _read_typed(TrainingState, state, STATE)
     if unknown := sorted(state["progress"].keys() - typed.field_names(Progress)):
         raise DamageError(f"progress in {STATE} has an unknown field {unknown[0][:80]!r}")
     if state["progress"]["step"] != item.step:
@@ -178,7 +178,7 @@ def read_state(item: Checkpoint) -> dict[str, Any]:
     return state
 
 
-def _typed(kind: type[Content], value: dict[str, Any], name: str) -> Content:
+def _read_typed(kind: type[Content], value: dict[str, Any], name: str) -> Content:
     try:
         return typed.read(kind, value, ignores_unknown=True)
     except FieldError as error:
@@ -205,7 +205,7 @@ def _read_manifest(item: Checkpoint) -> Manifest:
         raise DamageError(f"it was made by a newer version of this program ({versions})")
     if version != FORMAT_VERSION:
         raise DamageError(f"it has format {str(version)[:80]}, and this version reads {FORMAT_VERSION}")
-    manifest = _typed(Manifest, raw, MANIFEST)
+    manifest = _read_typed(Manifest, raw, MANIFEST)
     if manifest.step != item.step:
         raise DamageError(
             f"{MANIFEST} belongs to step {manifest.step:,}, but its folder to step {item.step:,}"
@@ -218,24 +218,24 @@ def _read_manifest(item: Checkpoint) -> Manifest:
     for name in files:
         if not _NAME.fullmatch(name) or name == MANIFEST:
             raise DamageError(f"{MANIFEST} names {name[:80]!r}, which is not a file of a checkpoint")
-    needed: list[tuple[str, ...]] = [(STATE,), WEIGHTS, (OPTIMIZER, DESCRIPTION_OF_SHARDS)]
+    required: list[tuple[str, ...]] = [(STATE,), WEIGHTS, (OPTIMIZER, DESCRIPTION_OF_SHARDS)]
     if manifest.strategy == SCRIPT:
-        needed = [(STATE,), (SCRIPT_VALUES,)]
-    needed += [(f"rank_{rank}.pt",) for rank in range(min(manifest.world_size, len(files) + 1))]
-    for names in needed:
+        required = [(STATE,), (SCRIPT_VALUES,)]
+    required += [(f"rank_{rank}.pt",) for rank in range(min(manifest.world_size, len(files) + 1))]
+    for names in required:
         if not any(name in files for name in names):
             raise DamageError(f"{MANIFEST} does not name {' or '.join(names)}, which every checkpoint has")
     return manifest
 
 
-def _compare(item: Checkpoint, name: str, about: SavedFile, *, sums: bool) -> None:
+def _compare(item: Checkpoint, name: str, saved_file: SavedFile, *, checks_sums: bool) -> None:
     path = item.path / name
     if path.parent.is_symlink():
         raise DamageError(f"{path.parent.name} is a link, and links are not followed")
     try:
         with open_plain(path) as file:
-            is_same = path.stat().st_size == about.size_bytes and (
-                not sums or _sha256_of(file, about.size_bytes) == about.sha256
+            is_same = path.stat().st_size == saved_file.size_bytes and (
+                not checks_sums or _sha256_of(file, saved_file.size_bytes) == saved_file.sha256
             )
     except OSError as error:
         raise DamageError(f"{name} cannot be read ({error.strerror})") from None

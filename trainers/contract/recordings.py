@@ -18,12 +18,12 @@ Part = Literal["data", "forward", "backward", "both", "optimizer", "other"]
 PARTS: tuple[Part, ...] = ("data", "forward", "backward", "both", "optimizer", "other")
 # The fields of one bucket's all-reduce through shared memory.
 ROUND_FIELDS = ("began_s", "written_s", "met_s", "ended_s", "bytes")
-MOST_FILES = 200
+MAX_FILES = 200
 
 # Recordings are larger than other JSON files: the limits of `json_files` are multiplied by this.
-LIMITS_TIMES = 16
+LIMITS_FACTOR = 16
 _NAME = re.compile(r"step_([0-9]{1,15})\.json")
-_LATEST_UNIX_S = 253_402_300_800.0
+_MAX_UNIX_S = 253_402_300_800.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,28 +146,28 @@ def path_of(run: RunDirectory, step: int) -> Path:
 
 def list_recordings(run: RunDirectory) -> list[RecordingFile]:
     """Return the recordings of a run, latest first; ignores anything but regular files."""
-    found = []
+    recordings = []
     try:
-        there = list(run.recordings.iterdir())
+        paths = list(run.recordings.iterdir())
     except OSError:
         return []
-    for path in there:
+    for path in paths:
         match = _NAME.fullmatch(path.name)
         if not match or path.is_symlink():
             continue
         try:
-            about = path.stat()
+            stat = path.stat()
         except OSError:
             continue
         if path.is_file():
-            written = about.st_mtime if 0 <= about.st_mtime < _LATEST_UNIX_S else 0.0
-            found.append(
+            written_unix_s = stat.st_mtime if 0 <= stat.st_mtime < _MAX_UNIX_S else 0.0
+            recordings.append(
                 RecordingFile(
-                    step=int(match[1]), path=path, size_bytes=about.st_size, recorded_unix_s=written
+                    step=int(match[1]), path=path, size_bytes=stat.st_size, recorded_unix_s=written_unix_s
                 )
             )
-    found.sort(key=lambda item: (-item.recorded_unix_s, -item.step))
-    return found[:MOST_FILES]
+    recordings.sort(key=lambda item: (-item.recorded_unix_s, -item.step))
+    return recordings[:MAX_FILES]
 
 
 def read(run: RunDirectory, step: int) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def read(run: RunDirectory, step: int) -> dict[str, Any]:
     """
     if run.recordings.is_symlink():
         raise FileNotFoundError(f"{run.recordings} is a link")
-    raw = read_json(path_of(run, step), times=LIMITS_TIMES)
+    raw = read_json(path_of(run, step), times=LIMITS_FACTOR)
     if not isinstance(raw, dict) or raw.get("version") != VERSION:
         raise ValueError(f"The recording of step {step:,} has another version or is damaged.")
     if not typed.fits(Recording, raw):

@@ -39,33 +39,33 @@ _ADVICE = re.compile(
 )
 # Matches the position in a library's source code at which the library detected an error.
 _SOURCE = re.compile(r"\[[^\s\[\]]{1,300}\.(?:cc|cpp|h|hpp|cu):\d{1,6}\] ?")
-_ASIDE = re.compile(r"(?<!\s)\s*\([^()]*\)")  # the lookbehind avoids quadratic time in a run of spaces
+_PARENTHESES = re.compile(r"(?<!\s)\s*\([^()]*\)")  # the lookbehind avoids quadratic time in a run of spaces
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
 
 
-def without_advice(text: str) -> str:
+def remove_advice(text: str) -> str:
     """Return a library's text, of one or more lines, without the sentences that give advice."""
-    kept = []
+    lines = []
     for line in _SOURCE.sub("", text).splitlines():
-        line = _ASIDE.sub(lambda aside: "" if _ADVICE.search(aside[0]) else aside[0], line)
+        line = _PARENTHESES.sub(lambda match: "" if _ADVICE.search(match[0]) else match[0], line)
         sentences = _END_OF_SENTENCE.split(line)
-        good = [sentence for sentence in sentences if not _ADVICE.search(sentence)]
-        if good or not sentences:
-            kept.append(line if len(good) == len(sentences) else " ".join(good))
-    return "\n".join(kept)
+        useful = [sentence for sentence in sentences if not _ADVICE.search(sentence)]
+        if useful or not sentences:
+            lines.append(line if len(useful) == len(sentences) else " ".join(useful))
+    return "\n".join(lines)
 
 
 def library_error_text(error: BaseException) -> str:
     """Return an error's message for the end of a sentence; replaces a bare KeyError and an empty message."""
     if isinstance(error, KeyError):
         return f"{str(error.args[0])[:80]!r} is missing" if error.args else "something is missing"
-    return without_advice(explain(error)).strip() or type(error).__name__
+    return remove_advice(explain(error)).strip() or type(error).__name__
 
 
 MAX_BYTES = 240  # a file name has at most 255; the bin and copies append to it
 # "/" and "\\" separate folders, "," separates ids in an address, "~" precedes the number of a run in the bin.
 _RESERVED = frozenset("/\\,~")
-_OUTSIDE_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_INVALID_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Numbering:
     may_see: Callable[[Path], bool]
 
 
-def is_shown(text: str) -> bool:
+def is_visible(text: str) -> bool:
     """True if every character is visible or a space: no control characters, no lone surrogates.
 
     Unlike `str.isprintable`, it allows spaces of other scripts, such as the ideographic space.
@@ -96,7 +96,7 @@ def is_run_id(name: object) -> TypeGuard[str]:
     """
     return (
         isinstance(name, str)
-        and is_shown(name)
+        and is_visible(name)
         and 0 < len(name.encode()) <= MAX_BYTES
         and name[0] not in ".-"
         and name == name.strip()
@@ -116,7 +116,7 @@ def require_run_id(name: str) -> None:
 
 def file_stem(run_id: str) -> str:
     """Return a run id as the stem of a file name that every system and HTTP header accepts."""
-    return _OUTSIDE_FILE_NAMES.sub("-", run_id)[:100].strip("-.") or "run"
+    return _INVALID_IN_FILE_NAMES.sub("-", run_id)[:100].strip("-.") or "run"
 
 
 def next_run_ids(runs_dir: Path, config: Config, numbering: Numbering | None) -> Iterator[str]:
@@ -124,17 +124,17 @@ def next_run_ids(runs_dir: Path, config: Config, numbering: Numbering | None) ->
 
     Yields further ids because another process may create the first.
     """
-    what = Path(config.script).stem if config.is_script else f"{config.dataset}-{config.model}"
-    stem = _slug(config.name) or _slug(what) or "run"
+    description = Path(config.script).stem if config.is_script else f"{config.dataset}-{config.model}"
+    stem = _slug(config.name) or _slug(description) or "run"
     suffix = f"-{numbering.suffix}" if numbering else ""
-    taken = re.compile(rf"{re.escape(stem)}-(\d{{1,9}})(?:{re.escape(suffix)})?")
+    pattern = re.compile(rf"{re.escape(stem)}-(\d{{1,9}})(?:{re.escape(suffix)})?")
     try:
         names = os.listdir(runs_dir)
     except FileNotFoundError:
         names = []
     numbers = [
         int(match[1])
-        for match in map(taken.fullmatch, names)
+        for match in map(pattern.fullmatch, names)
         if match and (numbering is None or numbering.may_see(runs_dir / match[0]))
     ]
     return (f"{stem}-{number}{suffix}" for number in itertools.count(max(numbers, default=0) + 1))
@@ -149,11 +149,11 @@ __all__ = ["Checkpoint", "RunDirectory", "Status"]
 
 DISK_RESERVE_BYTES = 2**30
 MADE_WITHIN_S, MADE_POLL_S = 30.0, 0.02
-_MOST_MANIFEST_BYTES = 64 * 2**20
+_MAX_MANIFEST_BYTES = 64 * 2**20
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _MAX_REASON_CHARACTERS = 40
 # The year 9999.
-_LATEST_UNIX_S = 253_402_300_800.0
+_MAX_UNIX_S = 253_402_300_800.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,16 +203,18 @@ class RunDirectory:
 
     def bytes_being_saved(self) -> int:
         """Return the size in bytes of the checkpoint that is being written, or 0."""
-        found = 0
+        num_bytes = 0
         # Do not use a glob pattern, which raises if a folder disappears: a save ends by renaming it.
         for folder, _, names in os.walk(self.checkpoints):
-            aside = Path(folder).relative_to(self.checkpoints).parts[:1]
-            if not aside or not (aside[0].startswith(".step_") and aside[0].endswith(".partial")):
+            top_folder = Path(folder).relative_to(self.checkpoints).parts[:1]
+            if not top_folder or not (
+                top_folder[0].startswith(".step_") and top_folder[0].endswith(".partial")
+            ):
                 continue
             for name in names:
                 with contextlib.suppress(FileNotFoundError):  # renamed a moment ago
-                    found += Path(folder, name).stat().st_size
-        return found
+                    num_bytes += Path(folder, name).stat().st_size
+        return num_bytes
 
     def write_status(self, status: Status) -> None:
         """Replace `status.json` atomically; on a full disk overwrite it in place, which needs no space.
@@ -301,12 +303,12 @@ class RunDirectory:
 
         If the manifests exceed 64 MiB in total, only the latest steps are returned.
         """
-        found = []
+        checkpoints = []
         num_bytes = 0
         for step, path in sorted(self._step_directories(), reverse=True):
             try:
                 num_bytes += (path / "manifest.json").stat().st_size
-                if num_bytes > _MOST_MANIFEST_BYTES:
+                if num_bytes > _MAX_MANIFEST_BYTES:
                     break
                 manifest = read_json(path / "manifest.json")
                 size = sum(entry["size_bytes"] for entry in manifest["files"].values())
@@ -316,26 +318,28 @@ class RunDirectory:
                 continue
             if not (isinstance(size, int) and math.isfinite(saved_unix_s)):
                 continue
-            if not 0 <= saved_unix_s < _LATEST_UNIX_S:
+            if not 0 <= saved_unix_s < _MAX_UNIX_S:
                 saved_unix_s = 0.0  # so that any later checkpoint is newer
-            why = reason[:_MAX_REASON_CHARACTERS] if isinstance(reason, str) else ""
-            found.append(
-                Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=saved_unix_s, reason=why)
+            reason_text = reason[:_MAX_REASON_CHARACTERS] if isinstance(reason, str) else ""
+            checkpoints.append(
+                Checkpoint(
+                    step=step, path=path, size_bytes=size, saved_unix_s=saved_unix_s, reason=reason_text
+                )
             )
-        return sorted(found, key=lambda item: item.step)
+        return sorted(checkpoints, key=lambda item: item.step)
 
     def _step_directories(self) -> Iterator[tuple[int, Path]]:
         try:
-            there = list(self.checkpoints.iterdir())
+            paths = list(self.checkpoints.iterdir())
         except OSError:
             return  # the folder is missing or unreadable
-        for path in there:
+        for path in paths:
             match = _STEP_DIRECTORY.fullmatch(path.name)
             if match and not path.is_symlink():
                 yield int(match[1]), path
 
 
-def disk_room(folder: Path) -> tuple[int, int]:
+def disk_space(folder: Path) -> tuple[int, int]:
     """Return a disk's free bytes, and the reserve that runs must leave free.
 
     The reserve keeps the page, its queue and other programs working: 1 GiB, or 1/20 of a smaller disk.

@@ -51,14 +51,14 @@ def find(runs_dir: Path, start_from: str) -> tuple[RunDirectory, Checkpoint]:
     run = rundir.open_run(runs_dir, run_id)
     config = run.read_config()
     if config.is_script or config.is_broken_on_purpose:
-        why = "is a script's" if config.is_script else "was broken on purpose"
-        raise ValueError(f"run {run_id} {why}: no other run can start from its weights")
-    there = {item.step: item for item in run.list_checkpoints()}
-    if int(step) not in there:
-        steps = ", ".join(map(str, there)) or "none"
+        reason = "is a script's" if config.is_script else "was broken on purpose"
+        raise ValueError(f"run {run_id} {reason}: no other run can start from its weights")
+    checkpoints = {item.step: item for item in run.list_checkpoints()}
+    if int(step) not in checkpoints:
+        steps = ", ".join(map(str, checkpoints)) or "none"
         raise ValueError(f"run {run_id} has no checkpoint of step {int(step):,}; its checkpoints: {steps}")
-    sequence_length(there[int(step)])
-    return run, there[int(step)]
+    sequence_length(checkpoints[int(step)])
+    return run, checkpoints[int(step)]
 
 
 def copy(source: RunDirectory, item: Checkpoint, target: RunDirectory) -> None:
@@ -77,8 +77,8 @@ def copy(source: RunDirectory, item: Checkpoint, target: RunDirectory) -> None:
             digest = hashlib.file_digest(file, "sha256")
         if name not in files or digest.hexdigest() != files[name].sha256:
             raise manifests.DamageError(f"{name} of step {item.step:,} differs from the saved file")
-    saved = asdict(files[weights])
-    origin = Origin(run_id=source.run_id, step=item.step, dataset=dataset, **saved)
+    saved_file = asdict(files[weights])
+    origin = Origin(run_id=source.run_id, step=item.step, dataset=dataset, **saved_file)
     write_json_atomically(folder / ORIGIN, asdict(origin))
 
 
@@ -87,11 +87,11 @@ def _link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
-        with open_plain(source) as file, target.open("xb") as copied:
-            shutil.copyfileobj(file, copied, _BLOCK_BYTES)
+        with open_plain(source) as file, target.open("xb") as copy_file:
+            shutil.copyfileobj(file, copy_file, _BLOCK_BYTES)
 
 
-def filling(run: RunDirectory, config: Config) -> Callable[[RunDirectory], None] | None:
+def copy_function(run: RunDirectory, config: Config) -> Callable[[RunDirectory], None] | None:
     """Return a function that copies the checkpoint that a new run starts from; None if there is none.
 
     Raises:
@@ -124,7 +124,10 @@ def is_still_there(run: RunDirectory, source: RunDirectory) -> bool:
         ValueError: if that checkpoint, or the run's `start/origin.json`, is damaged.
     """
     origin = read_origin(run)
-    item = next((each for each in source.list_checkpoints() if origin and each.step == origin.step), None)
+    item = next(
+        (checkpoint for checkpoint in source.list_checkpoints() if origin and checkpoint.step == origin.step),
+        None,
+    )
     if origin is None or item is None:
         return True
     return any(file.sha256 == origin.sha256 for file in manifests.saved_files(item).values())

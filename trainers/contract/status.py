@@ -25,7 +25,7 @@ LOST_MESSAGE = (
 RESUME_HINT = "Resume continues from the latest complete checkpoint."
 NOTHING_SAVED_HINT = "No checkpoint was saved: start the run again."
 # Code of the warning event that records a user's request to kill a rank.
-RANK_KILL_ASKED = "rank_kill_asked"
+RANK_KILL_REQUESTED = "rank_kill_asked"
 DAMAGED_MESSAGE = (
     "The status file of this run is damaged. The state shown comes from the run's events. Resume writes a "
     "new status file."
@@ -93,14 +93,14 @@ def process_handle(pid: int, start_time: float | None = None) -> Handle:
     return {"pid": pid, "pid_start_time": start_time}
 
 
-def values_of(status: Status) -> dict[str, Any]:
+def status_values(status: Status) -> dict[str, Any]:
     """Return the file's values; `pid` and `pid_start_time` are also top-level fields, as in schema 1."""
     return {**asdict(status), "pid": status.pid, "pid_start_time": status.pid_start_time}
 
 
 def to_json(status: Status) -> dict[str, Any]:
     """Return the content to write to the file."""
-    return {"schema_version": SCHEMA_VERSION, **values_of(status)}
+    return {"schema_version": SCHEMA_VERSION, **status_values(status)}
 
 
 def read(path: Path) -> Status | None:
@@ -124,10 +124,10 @@ def read(path: Path) -> Status | None:
             f"version reads up to {SCHEMA_VERSION}). The state shown comes from the run's events. Open the "
             "run with the newer version."
         )
-    given = {name: value for name, value in raw.items() if value is not None}
+    values = {name: value for name, value in raw.items() if value is not None}
     try:
         process = typed.read(_Process, raw, ignores_unknown=True)
-        status = typed.read(Status, given, ignores_unknown=True)
+        status = typed.read(Status, values, ignores_unknown=True)
     except FieldError as error:
         raise StatusError(DAMAGED_MESSAGE) from error
     # schema 1 had only the local engine, whose handle is a process

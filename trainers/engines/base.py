@@ -44,8 +44,8 @@ def true_status(run: RunDirectory, is_alive: IsAlive) -> Status:
     try:
         return _recorded_status(run, is_alive)
     except StatusError as error:
-        found = _state_without_status(run)
-        return replace(found, error=str(error) if found.state not in events.LIVE_STATES else None)
+        status = _state_without_status(run)
+        return replace(status, error=str(error) if status.state not in events.LIVE_STATES else None)
 
 
 def _recorded_status(run: RunDirectory, is_alive: IsAlive) -> Status:
@@ -57,16 +57,20 @@ def _recorded_status(run: RunDirectory, is_alive: IsAlive) -> Status:
     if recorded.state not in events.LIVE_STATES:
         # The run is locked although its status is final: a user trains it again from a terminal, so only the
         # events have its state.
-        newest = events.last_state(run.events) if run.is_locked() else None
-        return recorded if newest is None else replace(recorded, state=newest)
+        latest_state = events.last_state(run.events) if run.is_locked() else None
+        return recorded if latest_state is None else replace(recorded, state=latest_state)
     # The owner may have ended between the two reads above, so read its last status again.
     recorded = status_file.read(run.status) or recorded
     if recorded.state not in events.LIVE_STATES:
         return recorded
-    last = events.last(run.events)
-    if last is not None and last["kind"] == "state" and last["state"] in events.ENDED_STATES:
+    last_event = events.last(run.events)
+    if (
+        last_event is not None
+        and last_event["kind"] == "state"
+        and last_event["state"] in events.ENDED_STATES
+    ):
         # The run wrote its final event, but its status file could no longer be written.
-        return replace(recorded, state=last["state"])
+        return replace(recorded, state=last_event["state"])
     return replace(recorded, state="lost", error=_lost_message(run))
 
 
@@ -81,12 +85,12 @@ def _waiting_status(run: RunDirectory, is_alive: IsAlive) -> Status | None:
 
 def _state_without_status(run: RunDirectory) -> Status:
     """Return the state of a run without a status file: just created, or started from a terminal."""
-    newest = events.last_state(run.events)
+    latest_state = events.last_state(run.events)
     if run.is_locked():
-        return Status(state=newest or "starting")
-    if newest is not None:
-        is_lost = newest in events.LIVE_STATES
-        return Status(state="lost", error=_lost_message(run)) if is_lost else Status(state=newest)
+        return Status(state=latest_state or "starting")
+    if latest_state is not None:
+        is_lost = latest_state in events.LIVE_STATES
+        return Status(state="lost", error=_lost_message(run)) if is_lost else Status(state=latest_state)
     age_s = time.time() - run.config.stat().st_mtime if run.config.exists() else LAUNCH_GRACE_S
     # abs(): after the clock was set back, the file's time is in the future and would count as new for hours.
     if abs(age_s) < LAUNCH_GRACE_S:
@@ -101,7 +105,7 @@ def _lost_message(run: RunDirectory) -> str:
 
 THIS_MACHINE = "this machine"
 # Placeholder in the literal command for the folder of a script's stored code.
-CODE_PLACE = "@CODE@"
+CODE_PLACEHOLDER = "@CODE@"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,21 +114,21 @@ class Capacity:
 
     Attributes:
         num_gpus: Per usable node.
-        most_gpus_per_run: Per node; None: all. A run gets one MIG instance at most.
+        max_gpus_per_run: Per node; None: all. A run gets one MIG instance at most.
         gpu_memory_bytes, memory_bytes: Of the smallest GPU or MIG instance, and of a node.
         gpu_capability: The lowest compute capability, such as (7, 5).
         gpu_free_bytes: Per GPU, in no order; empty if unknown.
         cpu_has_bf16: True if the CPU multiplies bf16 natively; None if unknown.
         place: Name of the place for messages, such as "this machine".
         has_more_ranks_than_cores: True if CPU ranks may share a core.
-        asked: The fields, by name, that select where a run trains; their choices may depend on the
+        placement_fields: The fields, by name, that select where a run trains; their choices may depend on the
             configuration.
     """
 
     num_nodes: int
     num_gpus: int
     num_cores: int
-    most_gpus_per_run: int | None = None
+    max_gpus_per_run: int | None = None
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     gpu_capability: tuple[int, int] | None = None
@@ -133,7 +137,7 @@ class Capacity:
     cpu_has_bf16: bool | None = None
     place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True
-    asked: Mapping[str, AskedField] = field(default_factory=dict)
+    placement_fields: Mapping[str, PlacementField] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +145,11 @@ class Choice:
     """One value of a field and its label in a list."""
 
     value: str
-    words: str
+    label: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedField:
+class PlacementField:
     """A field of the form that selects where a run trains.
 
     Attributes:
@@ -261,7 +265,7 @@ class StartError(RuntimeError):
 
 # File in the run's log folder: the output of the process that owns the run.
 SUPERVISOR_LOG = "supervisor.log"
-MOST_LAST_WORDS_BYTES = 16 * 1024
+MAX_LAST_LINE_BYTES = 16 * 1024
 # File in the run's folder: the script that submitted the run, if its engine uses scripts.
 JOB_SCRIPT = "job.sh"
 MAX_SCRIPT_BYTES = 100_000
@@ -271,7 +275,7 @@ def last_log_line(run: RunDirectory) -> str:
     """Return the last line of the log of a run's owner; empty if there is none."""
     try:
         with open_plain(run.logs / SUPERVISOR_LOG) as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
+            log.seek(max(0, log.seek(0, os.SEEK_END) - MAX_LAST_LINE_BYTES))
             lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
     except (OSError, ValueError):
         return ""
@@ -282,10 +286,10 @@ class Launch(ABC):
     """One start of a run, from the request to its end.
 
     Attributes:
-        place: Text for a terminal about where the run was started, such as a job number.
+        location: Text for a terminal about where the run was started, such as a job number.
     """
 
-    place = THIS_MACHINE
+    location = THIS_MACHINE
 
     @abstractmethod
     def wait_until_owned(self) -> None:
@@ -316,7 +320,7 @@ class Description:
     Attributes:
         is_alive: True if a process (launcher, job or supervisor) owns the run; None if that is unknown.
         is_waiting: True if the run waits to be started or restarted.
-        why: Why it waits.
+        reason: Why it waits.
         place: Where it waits, such as "in the cluster's queue: job 7, place 1 of 2".
         starts_unix_s: Estimated start of a waiting run.
         silence: Text that says since when its processes have not reported.
@@ -326,7 +330,7 @@ class Description:
 
     is_alive: bool | None = False
     is_waiting: bool = False
-    why: str | None = None
+    reason: str | None = None
     place: str = ""
     starts_unix_s: float | None = None
     silence: str | None = None
@@ -369,7 +373,7 @@ class Preparation:
     def note_running(self, is_anything_running: bool) -> None:
         """Note whether runs are active. Active runs get the entire machine."""
 
-    def kept_ready(self) -> Mapping[str, int] | None:
+    def ready_resources(self) -> Mapping[str, int] | None:
         """Return the expected number of ranks and the memory in use, in bytes; None if nothing is ready."""
         return None
 
@@ -378,23 +382,23 @@ class Preparation:
         return {}
 
 
-def script_problems(config: Config, *, why_nothing_named: str = "") -> list[Problem]:
+def script_problems(config: Config, *, no_paths_reason: str = "") -> list[Problem]:
     """Return the problems of a user's script on other machines.
 
     Args:
-        why_nothing_named: Why the script cannot use paths of this machine; empty if it can.
+        no_paths_reason: Why the script cannot use paths of this machine; empty if it can.
     """
     if config.script_start == "python" and config.num_nodes > 1:
         allowed = (
             "1: the launcher python starts the ranks on one machine only; torchrun can use several machines"
         )
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
-    named = [name for name in ("script_python", "script_folder") if getattr(config, name)]
-    allowed = f"empty: {why_nothing_named}"
+    used_fields = [name for name in ("script_python", "script_folder") if getattr(config, name)]
+    allowed = f"empty: {no_paths_reason}"
     return [
         Problem(field=name, value=getattr(config, name), allowed=allowed)
-        for name in named
-        if why_nothing_named
+        for name in used_fields
+        if no_paths_reason
     ]
 
 
@@ -444,21 +448,22 @@ class Engine(ABC):
                 a request to a scheduler.
         """
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a live run, after a checkpoint if `save` is set, and return the command's id.
 
         Returns immediately. Engines kill processes that ignore the command after their grace period.
 
         Args:
             status: The run's actual state, read for this request.
-            why: The reason for a stop that the user did not request. Such a run stops even if it cannot save.
+            reason: The reason for a stop that the user did not request. Such a run stops even if it cannot
+                save.
 
         Raises:
             OSError: If the run's folder cannot be written.
             ValueError: If it may not be stopped.
         """
         del status
-        return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
+        return run.append_command("stop", save=save, **({"why": reason, "anyway": True} if reason else {}))
 
     @abstractmethod
     def kill(self, run: RunDirectory, status: Status) -> None:
@@ -477,7 +482,7 @@ class Engine(ABC):
         if self._site_file is not None:
             command += ["--site", str(self._site_file)]
         if resume_step is None:
-            code = ["--code", CODE_PLACE] if config.is_script else []
+            code = ["--code", CODE_PLACEHOLDER] if config.is_script else []
             return [*command, *code, "--config", json.dumps(config.changed())]
         return [*command, "--resume", str(resume_step)]
 
@@ -545,9 +550,9 @@ KINDS: dict[str, EngineKind] = {}
 
 
 def register_engine(
-    name: str, **facts: Any
+    name: str, **fields: Any
 ) -> Callable[[Callable[[EngineOptions], Engine]], Callable[[EngineOptions], Engine]]:
-    """Register a function that creates an engine; `facts` are the fields of `EngineKind`.
+    """Register a function that creates an engine; `fields` are the fields of `EngineKind`.
 
     Raises:
         ValueError: If the name is taken.
@@ -556,7 +561,7 @@ def register_engine(
     def decorate(create: Callable[[EngineOptions], Engine]) -> Callable[[EngineOptions], Engine]:
         if name in KINDS:
             raise ValueError(f"engine is {name!r}, but an engine of this name is already registered")
-        KINDS[name] = EngineKind(name=name, create=create, **facts)
+        KINDS[name] = EngineKind(name=name, create=create, **fields)
         return create
 
     return decorate

@@ -1,6 +1,6 @@
 """The supervisor's side of the ranks' heartbeats, and the comparison of their answers.
 
-`HeartbeatBoard` reads the places that the ranks write (`contract/heartbeats.py`). The second half of the file
+`HeartbeatMemory` reads the slots that the ranks write (`contract/heartbeats.py`). The second half of the file
 compares the ranks' answers, to find the rank that blocks a collective.
 """
 
@@ -10,18 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainers.contract import heartbeats as layout
-from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Answer, Beat, Collective, Group
+from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Answer, Collective, Group, Heartbeat
 from trainers.machine.host import MemoryFile
 
 
-class HeartbeatBoard:
-    """The supervisor's side: reads the place of every rank."""
+class HeartbeatMemory:
+    """The supervisor's side: reads the slot of every rank."""
 
     def __init__(self, num_ranks: int) -> None:
-        self._file = MemoryFile("heartbeats", num_ranks * (layout.PLACE_BYTES + MAX_ANSWER_BYTES))
+        self._file = MemoryFile("heartbeats", num_ranks * (layout.SLOT_BYTES + MAX_ANSWER_BYTES))
         self._bytes = memoryview(self._file.map())
-        self._numbers = self._bytes[: num_ranks * layout.PLACE_BYTES].cast("Q")
-        self._num_asked = 0
+        self._numbers = self._bytes[: num_ranks * layout.SLOT_BYTES].cast("Q")
+        self._num_requests = 0
         self.num_ranks = num_ranks
 
     @property
@@ -29,33 +29,33 @@ class HeartbeatBoard:
         """Path at which ranks open the memory file, valid while this process lives."""
         return self._file.address
 
-    def read(self, rank: int) -> Beat | None:
+    def read(self, rank: int) -> Heartbeat | None:
         """Return a rank's latest heartbeat; None before its first."""
         start = rank * layout.NUMBERS
         numbers = self._numbers[start : start + layout.NUMBERS]
         if numbers[layout.COUNT] == 0:
             return None
-        return Beat(
+        return Heartbeat(
             count=numbers[layout.COUNT],
             pid=numbers[layout.PID],
             step=numbers[layout.STEP],
-            doing=numbers[layout.DOING_NOW],
+            doing=numbers[layout.ACTIVITY],
             is_on_gpu=bool(numbers[layout.ON_GPU]),
         )
 
     def ask(self) -> None:
         """Ask every rank for the collectives it is in. Ranks poll the request number."""
-        self._num_asked += 1
+        self._num_requests += 1
         for rank in range(self.num_ranks):
-            self._numbers[rank * layout.NUMBERS + layout.ASKED] = self._num_asked
+            self._numbers[rank * layout.NUMBERS + layout.REQUESTED] = self._num_requests
 
     def answer(self, rank: int) -> bytes | None:
         """Return a rank's answer to the latest request, or None. A stuck rank never answers."""
         numbers = self._numbers[rank * layout.NUMBERS : (rank + 1) * layout.NUMBERS]
-        if self._num_asked == 0 or numbers[layout.ANSWERED] != self._num_asked:
+        if self._num_requests == 0 or numbers[layout.ANSWERED] != self._num_requests:
             return None
-        room = layout.answer_buffer(self._bytes, self.num_ranks, rank)
-        return bytes(room[: numbers[layout.ANSWER_SIZE]])
+        buffer = layout.answer_buffer(self._bytes, self.num_ranks, rank)
+        return bytes(buffer[: numbers[layout.ANSWER_SIZE]])
 
 
 # Process groups of each rank that has answered.
@@ -72,25 +72,28 @@ class Gap:
     @property
     def is_mismatch(self) -> bool:
         """True if the ranks inside are in different collectives."""
-        first, *others = self.waiting.values()
-        return not all(first.fits(other) for other in others)
+        first, *other_collectives = self.waiting.values()
+        return not all(first.fits(other) for other in other_collectives)
 
     def __str__(self) -> str:
         if self.is_mismatch:
-            return "; ".join(f"rank {rank} is in {what}" for rank, what in sorted(self.waiting.items()))
-        what = next(iter(self.waiting.values()))
-        wait = "waits" if len(self.waiting) == 1 else "wait"
+            return "; ".join(
+                f"rank {rank} is in {collective}" for rank, collective in sorted(self.waiting.items())
+            )
+        collective = next(iter(self.waiting.values()))
+        verb = "waits" if len(self.waiting) == 1 else "wait"
         return (
-            f"{_ranks_text(self.missing)} never entered {what}, in which {_ranks_text(self.waiting)} {wait}"
+            f"{_ranks_text(self.missing)} never entered {collective}, "
+            f"in which {_ranks_text(self.waiting)} {verb}"
         )
 
 
-def behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
+def ranks_behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
     """Return the ranks whose GPUs have computed fewer gradients than other GPUs."""
-    known = {
+    num_done = {
         rank: answer.gradients_done for rank, answer in answers.items() if answer.gradients_done is not None
     }
-    return tuple(sorted(rank for rank, done in known.items() if done < max(known.values())))
+    return tuple(sorted(rank for rank, num in num_done.items() if num < max(num_done.values())))
 
 
 def gaps(views: Views) -> tuple[Gap, ...]:
@@ -100,7 +103,7 @@ def gaps(views: Views) -> tuple[Gap, ...]:
     unfinished number blocks the group, and a rank whose latest number is lower has not entered it. A rank
     that did not answer is not reported as missing.
     """
-    found = []
+    result = []
     for name, ranks in sorted({(group.name, group.ranks) for groups in views.values() for group in groups}):
         inside = {
             rank: next((group for group in views[rank] if (group.name, group.ranks) == (name, ranks)), None)
@@ -110,36 +113,38 @@ def gaps(views: Views) -> tuple[Gap, ...]:
         unfinished = {rank: group.unfinished for rank, group in inside.items() if group and group.unfinished}
         if not unfinished:
             continue
-        number = min(what.number for what in unfinished.values())
+        number = min(collective.number for collective in unfinished.values())
         gap = Gap(
-            waiting={rank: what for rank, what in unfinished.items() if what.number == number},
+            waiting={
+                rank: collective for rank, collective in unfinished.items() if collective.number == number
+            },
             missing=tuple(rank for rank, group in inside.items() if _latest_number(group) < number),
         )
         if gap.missing or gap.is_mismatch:
-            found.append(gap)
-    return tuple(found)
+            result.append(gap)
+    return tuple(result)
 
 
-def is_in_one(rank: int, views: Views) -> bool:
+def is_in_collective(rank: int, views: Views) -> bool:
     """True if the rank has entered a collective and not left it."""
     return any(group.unfinished is not None for group in views.get(rank, ()))
 
 
-def blamed_ranks(found: Sequence[Gap]) -> tuple[int, ...]:
+def blamed_ranks(gaps: Sequence[Gap]) -> tuple[int, ...]:
     """Return the minority of ranks that block the majority; empty without a majority."""
     guilty: set[int] = set()
-    for gap in found:
+    for gap in gaps:
         if not gap.is_mismatch:
             guilty.update(gap.missing if len(gap.missing) < len(gap.waiting) else ())
             continue
-        many = max(gap.waiting.values(), key=lambda what: _num_fitting(what, gap))
-        if 2 * _num_fitting(many, gap) > len(gap.waiting):
-            guilty.update(rank for rank, what in gap.waiting.items() if not what.fits(many))
+        majority = max(gap.waiting.values(), key=lambda collective: _num_fitting(collective, gap))
+        if 2 * _num_fitting(majority, gap) > len(gap.waiting):
+            guilty.update(rank for rank, collective in gap.waiting.items() if not collective.fits(majority))
     return tuple(sorted(guilty))
 
 
-def _num_fitting(what: Collective, gap: Gap) -> int:
-    return sum(what.fits(other) for other in gap.waiting.values())
+def _num_fitting(collective: Collective, gap: Gap) -> int:
+    return sum(collective.fits(other) for other in gap.waiting.values())
 
 
 def _latest_number(group: Group | None) -> int:

@@ -14,9 +14,9 @@ from trainers.engines.base import Description, Engine, true_status
 from trainers.engines.several_nodes import restarts
 
 
-def engine_to_ask(status: Status) -> Engine:
+def engine_for(status: Status) -> Engine:
     """Return the engine of a run with this status, or if unknown, the one that would resume it."""
-    return registry.named(status.engine if registry.is_known(status.engine) else LOCAL)
+    return registry.get_engine(status.engine if registry.is_known(status.engine) else LOCAL)
 
 
 def read_status(run: RunDirectory) -> Status:
@@ -32,16 +32,16 @@ def read_status(run: RunDirectory) -> Status:
 
     status = true_status(run, is_alive)
     if status.state == "lost" and not registry.is_known(status.engine):
-        words = f"The run was started by the engine {status.engine}, which this program does not have"
-        return replace(status, error=f"{words}: its state cannot be determined here.")
+        message = f"The run was started by the engine {status.engine}, which this program does not have"
+        return replace(status, error=f"{message}: its state cannot be determined here.")
     if status.state not in (*events.LIVE_STATES, "lost", "stopped"):
         return status
-    found = next((found for recorded, found in described if recorded is status), None)
-    found = found or _describe(run, status)
+    description = next((description for recorded, description in described if recorded is status), None)
+    description = description or _describe(run, status)
     # After a node failure, an engine may requeue the run without changing its status.
-    if found.is_waiting and status.state != "lost":
+    if description.is_waiting and status.state != "lost":
         return replace(status, state="queued")
-    return found.end or status
+    return description.end or status
 
 
 def silence(run: RunDirectory, status: Status) -> str | None:
@@ -72,4 +72,4 @@ def _describe(run: RunDirectory, status: Status) -> Description:
     """Return the description by the run's engine. If the engine is unknown, the run counts as not alive."""
     if not registry.is_known(status.engine):
         return Description()
-    return registry.named(status.engine).describe(run, status)
+    return registry.get_engine(status.engine).describe(run, status)

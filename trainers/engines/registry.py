@@ -28,7 +28,7 @@ def is_known(name: str) -> bool:
     return name in _ENGINES
 
 
-def named(name: str) -> Engine:
+def get_engine(name: str) -> Engine:
     """Return the engine of this name.
 
     Raises:
@@ -47,7 +47,7 @@ def kinds() -> Mapping[str, EngineKind]:
 
     Each folder of trainers/engines with a module `register` adds its own.
     """
-    here = Path(__file__).parent
-    for file in sorted(here.glob("*/register.py")):
+    folder = Path(__file__).parent
+    for file in sorted(folder.glob("*/register.py")):
         importlib.import_module(f"{__package__}.{file.parent.name}.register")
     return dict(sorted(base.KINDS.items(), key=lambda item: (item[0] != LocalEngine.name, item[0])))

@@ -12,11 +12,11 @@ from trainers.machine.environment import now_unix_s
 Answer = TypeVar("Answer")
 
 
-class Remembered(Generic[Answer]):
+class CachedAnswer(Generic[Answer]):
     """Cache of the latest answer of a scheduler or a host to one question. Thread-safe.
 
     Args:
-        ask: Returns the answer; may take seconds and raise OSError.
+        request: Returns the answer; may take seconds and raise OSError.
         fresh_s: Lifetime of an answer.
         outlives_failures: True if the last answer remains valid while the scheduler or host does not answer.
         usable_s: Up to this age an answer is returned immediately, while a thread requests the next one.
@@ -32,25 +32,25 @@ class Remembered(Generic[Answer]):
 
     def __init__(
         self,
-        ask: Callable[[], Answer],
+        request: Callable[[], Answer],
         fresh_s: float,
         *,
         outlives_failures: bool = False,
         usable_s: float = 0.0,
     ) -> None:
-        self._ask, self._fresh_s, self._outlives_failures = ask, fresh_s, outlives_failures
+        self._request, self._fresh_s, self._outlives_failures = request, fresh_s, outlives_failures
         self._usable_s = usable_s
         self._lock = threading.Lock()
         self._answer: Answer | None = None
-        self._asked_at = float("-inf")
+        self._answer_requested_at = float("-inf")
         self._failed_at, self._error = float("-inf"), OSError()
         self._answered_unix_s: float | None = None
         # Time of the last answer before the current failure; None while there is no failure.
         self.silent_since_unix_s: float | None = None
         # Time at which the latest answer was requested.
-        self.asked_unix_s: float | None = None
+        self.requested_unix_s: float | None = None
         # Number of changes. An answer is stale if it was requested before the last change.
-        self._num_changes = self._num_known = 0
+        self._num_changes = self._num_changes_known = 0
 
     @property
     def last(self) -> Answer | None:
@@ -61,64 +61,66 @@ class Remembered(Generic[Answer]):
         """Invalidate the answer."""
         self._num_changes += 1
 
-    def get(self, *, afresh: bool = False) -> Answer:
-        """Return the answer. While another thread requests a new one, return the last answer, unless `afresh`
-        is True or the answer was invalidated.
+    def get(self, *, refresh: bool = False) -> Answer:
+        """Return the answer. While another thread requests a new one, return the last answer, unless
+        `refresh` is True or the answer was invalidated.
 
         Args:
-            afresh: Request a new answer and wait, even after a recent failure.
+            refresh: Request a new answer and wait, even after a recent failure.
 
         Raises:
             OSError: If the scheduler or host does not answer.
         """
-        if (known := self._fresh_answer()) is not None:
-            return known
-        may_be_old = not afresh and self._answer is not None and self._num_known == self._num_changes
-        if self._failed_at > self._asked_at and not afresh:
-            self._ask_in_thread()
+        if (answer := self._fresh_answer()) is not None:
+            return answer
+        accepts_old = (
+            not refresh and self._answer is not None and self._num_changes_known == self._num_changes
+        )
+        if self._failed_at > self._answer_requested_at and not refresh:
+            self._request_in_thread()
             return self._answer_after_failure()
-        if may_be_old and time.monotonic() - self._asked_at < self._usable_s:
+        if accepts_old and time.monotonic() - self._answer_requested_at < self._usable_s:
             assert self._answer is not None
-            self._ask_in_thread()
+            self._request_in_thread()
             return self._answer
-        if not self._lock.acquire(blocking=not may_be_old):
+        if not self._lock.acquire(blocking=not accepts_old):
             assert self._answer is not None
             return self._answer
         try:
-            if (known := self._fresh_answer()) is not None:
-                return known
-            if self._ask_now() and self._answer is not None:
+            if (answer := self._fresh_answer()) is not None:
+                return answer
+            if self._request_now() and self._answer is not None:
                 return self._answer
             return self._answer_after_failure()
         finally:
             self._lock.release()
 
-    def _ask_in_thread(self) -> None:
+    def _request_in_thread(self) -> None:
         """Ask in a thread, unless another thread is asking."""
 
-        def ask() -> None:
+        def request() -> None:
             try:
-                self._ask_now()
+                self._request_now()
             finally:
                 self._lock.release()
 
         if self._lock.acquire(blocking=False):
             try:
-                threading.Thread(target=ask, name="question", daemon=True).start()
+                threading.Thread(target=request, name="question", daemon=True).start()
             except RuntimeError:  # too many threads
                 self._lock.release()
 
-    def _ask_now(self) -> bool:
+    def _request_now(self) -> bool:
         """Ask; return False on failure. The caller holds the lock."""
-        num_changes, asked_unix_s = self._num_changes, now_unix_s()
+        num_changes, requested_unix_s = self._num_changes, now_unix_s()
         try:
-            self._answer = self._ask()
+            self._answer = self._request()
         except OSError as error:
             self._failed_at, self._error = time.monotonic(), error
             self.silent_since_unix_s = self._answered_unix_s or now_unix_s()
             return False
-        self._asked_at, self._num_known = time.monotonic(), num_changes
-        self.asked_unix_s = asked_unix_s
+        self._answer_requested_at, self._num_changes_known = time.monotonic(), num_changes
+        self.requested_unix_s = requested_unix_s
         self._answered_unix_s, self.silent_since_unix_s = now_unix_s(), None
         return True
 
@@ -131,7 +133,9 @@ class Remembered(Generic[Answer]):
         now = time.monotonic()
         if now - self._failed_at < self.retry_s:
             return self._answer_after_failure()
-        is_fresh = now - self._asked_at < self._fresh_s and self._num_known == self._num_changes
+        is_fresh = (
+            now - self._answer_requested_at < self._fresh_s and self._num_changes_known == self._num_changes
+        )
         return self._answer if is_fresh else None
 
     def _answer_after_failure(self) -> Answer:

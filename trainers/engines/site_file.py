@@ -17,7 +17,7 @@ from trainers.files.typed import FieldError, MissingFieldError, RefusedError, Un
 
 MAX_BYTES = 1_000_000
 # TOML has no null: a file omits an optional key instead.
-_WORDS: Mapping[Any, str] = {
+_TYPE_NAMES: Mapping[Any, str] = {
     kind: name for kind, name in typed.JSON_WORDS.items() if kind is not types.NoneType
 } | {str: "a text in quotes", list: "a list in brackets", dict: "a table"}
 
@@ -45,8 +45,8 @@ def read(file: Path, table: str, shape: type[Shape]) -> Shape:
     """
     assert table in tables()
     try:
-        with file.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise SiteError(f"{file} has more than {MAX_BYTES:,} bytes: it is not a site file")
         raw = tomllib.loads(content.decode("utf-8"))
@@ -70,17 +70,17 @@ def _problem(error: FieldError) -> str:
     """Return an error message, to be appended to the name of the file."""
     key = typed.field_text(error.path, first_index=1)
     if isinstance(error, UnknownFieldError):
-        within, name = typed.field_text(error.path[:-1], first_index=1), str(error.path[-1])
-        known = _known_names(name, typed.field_names(error.kind))
-        return f" has {shorten(name)} in [{within}]; allowed: {known}"
+        table, name = typed.field_text(error.path[:-1], first_index=1), str(error.path[-1])
+        allowed_names = _known_names(name, typed.field_names(error.kind))
+        return f" has {shorten(name)} in [{table}]; allowed: {allowed_names}"
     if isinstance(error, RefusedError):
         return f", [{key}]: {error.value}"
-    allowed = typed.describe(error.kind, _WORDS)
+    allowed = typed.describe(error.kind, _TYPE_NAMES)
     if isinstance(error, MissingFieldError):
         return f" lacks {key}: {allowed}"
     return f": {key} is {shorten(error.value)}; allowed: {allowed}"
 
 
 def _known_names(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name[: typed.MAX_SHOWN], known, n=1)
-    return f"{', '.join(known)}" + (f" (did you mean {close[0]}?)" if close else "")
+    matches = difflib.get_close_matches(name[: typed.MAX_SHOWN], known, n=1)
+    return f"{', '.join(known)}" + (f" (did you mean {matches[0]}?)" if matches else "")

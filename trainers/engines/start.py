@@ -44,17 +44,17 @@ def main() -> None:
         engine = kind.create(EngineOptions(runs_dir=run.path.parent, site_file=options.site))
         if options.config is not None:
             config = config_module.parse(parse_json(options.config.encode()))
-            fill = start_from.filling(run, config)
+            fill = start_from.copy_function(run, config)
             if config.is_script:
                 folder = options.code or Path.cwd()
                 code = code_module.read_folder(folder, folder / config.script)
-                fill = lambda made: code_module.write(made.path, code)  # noqa: E731
+                fill = lambda new_run: code_module.write(new_run.path, code)  # noqa: E731
             rundir.make(run, config, fill)
         launch = engine.start(run, options.resume)
         launch.wait_until_at_work()
     except (OSError, ValueError, StartError) as error:
         sys.exit(f"{run.path} was not started: {explain(error)}")
-    print(launch.place)
+    print(launch.location)
 
 
 if __name__ == "__main__":

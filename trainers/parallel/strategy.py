@@ -300,7 +300,7 @@ class Strategy:
             options.evaluate_formula(formula, values)
         for check in cls.all_checks():
             options.evaluate_formula(check.holds, values)
-            check.said(values)
+            check.violation(values)
 
     @property
     def counts(self) -> bool:

@@ -221,7 +221,7 @@ class Telemetry:
         others = MachineSamples(world) if world.local_rank == 0 and not is_one_machine() else None
         is_early = False
         while not self._stop.is_set():
-            heartbeats.answer_when_asked(partial(flight_record_text, self._live_progress.gradients_done))
+            heartbeats.answer_request(partial(flight_record_text, self._live_progress.gradients_done))
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
                 samples = self._read_board(board, is_early=is_early)

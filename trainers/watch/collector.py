@@ -356,7 +356,7 @@ class Collector:
             try:
                 self._publish(step, parts)
             except OSError as error:
-                problem = checkpoint_files.why(error)
+                problem = checkpoint_files.root_cause(error)
             finally:
                 self.is_publishing = False
         if problem:

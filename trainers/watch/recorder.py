@@ -183,7 +183,7 @@ class Recorder:
         )
         is_read_elsewhere = self.control.has_other_machines and machine != 0
         self._writer = SpoolWriter(self.run_dir, self.rank, syncs=is_read_elsewhere)
-        self._beat = heartbeats.begin_heartbeats(self.rank).beat
+        self._beat = heartbeats.begin_heartbeats(self.rank).write
         self._beat(BUILDING)
         if self.rank == 0:
             self._collector = Collector(self.run_dir, self.world_size, self.control, self._resume_step or 0)
@@ -811,7 +811,7 @@ class Recorder:
                     sampled_at = clock()
                     self._sample()
                 self._writer.sync()
-                heartbeats.answer_when_asked(flight_record_text)
+                heartbeats.answer_request(flight_record_text)
                 if self._collector is not None and not is_over:
                     self._collector.pump()
                 self.control.exchange()

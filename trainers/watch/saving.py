@@ -98,7 +98,7 @@ class Saving:
         try:
             self._write(recorder.step, values)
         except Exception as error:  # noqa: BLE001 - reported as a warning; a failed save must not end the script
-            problem = checkpoint_files.why(error)
+            problem = checkpoint_files.root_cause(error)
         took_s = round(time.perf_counter() - began, 4)
         recorder.note("checkpoint", step=recorder.step, wanted=wanted, problem=problem, stall_s=took_s)
 
@@ -130,14 +130,14 @@ class Saving:
         }  # fmt: skip
         checkpoint_files.write_json(folder / STATE, {"progress": progress, "binding": {}, "scaler": None})
         config = self._run.read_config()
-        checkpoint_files.require_room(
+        checkpoint_files.require_space(
             self._run,
             step,
             sum(each.numel() * each.element_size() for each in tensors_of(state)),
             "stop" if recorder.control.get(spool.STOP_STEP) else "button",
             keep_last=config.keep_last_checkpoints if config.checkpoint_every_steps else None,
             best_step=None,
-            most_bytes=tickets.granted_checkpoint_bytes(self._run),
+            max_bytes=tickets.granted_checkpoint_bytes(self._run),
         )
         torch.save(state, folder / SCRIPT_VALUES)
 

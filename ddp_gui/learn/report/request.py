@@ -237,7 +237,7 @@ def about_run(store: RunStore, run: RunDirectory) -> Values:
     strategy = catalogue.strategies.get(config.strategy)
     written = listing.shown_name(run, config.name)
     known: Mapping[str, Any] = listing.facts_of(config, catalogue)
-    engine = liveness.engine_to_ask(status)
+    engine = liveness.engine_for(status)
     return {
         "run_id": run.run_id,
         "path": str(run.path.absolute()),

@@ -18,7 +18,7 @@ from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.slurm import client
-from trainers.engines.slurm.engine import job_of
+from trainers.engines.slurm.engine import job_id_of
 
 # The page retries the controller after 10 s.
 ANSWERS_AGAIN_MS = 20_000
@@ -80,7 +80,7 @@ def another_page(page: Page) -> Page:
 
 def see_it_suspended(page: Page, slurm: SlurmCluster, run: RunDirectory) -> None:
     """Check that each page shows that Slurm has suspended the run, and later resumed it."""
-    job_id = job_of(liveness.status_file.read(run.status).handle) or ""
+    job_id = job_id_of(liveness.status_file.read(run.status).handle) or ""
     slurm.ask("scontrol", "suspend", job_id)
     expect(page.locator(".ddp-pill")).to_have_text("suspended")
     expect(page.locator(".ddp-reason")).to_contain_text("Suspended by Slurm: its ranks are stopped")

@@ -36,7 +36,7 @@ from trainers.contract.tickets import Ticket, TicketError
 from trainers.data.own import cache
 from trainers.data.own.problems import DataError
 from trainers.engines import liveness
-from trainers.engines.heartbeats import HeartbeatBoard
+from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.engines.local import stopping
 from trainers.files import private_files
 from trainers.files.private_files import ForeignFileError
@@ -150,7 +150,7 @@ def test_his_lock_delays_no_preparation(
 @needs_a_second_user
 def test_he_opens_no_memory_of_a_job() -> None:
     """Shared memory is reachable only through our own file descriptor."""
-    board = HeartbeatBoard(1)
+    board = HeartbeatMemory(1)
     assert Path(board.address).exists()
     assert not other_user.has_done("sh", "-c", f": < {board.address}")
     assert not other_user.has_done("sh", "-c", f": > {board.address}")

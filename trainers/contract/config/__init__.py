@@ -36,7 +36,7 @@ class Config(
     sections.Script,
     sections.Forwarding,
     sections.Teaching,
-    sections.Where,
+    sections.Placement,
     sections.Reproduction,
     sections.Speed,
     sections.Parallelism,
@@ -69,8 +69,8 @@ class Config(
 
     def values(self) -> dict[str, Any]:
         """Return the variables of a plug-in's formulas: the fields, its own options, `one` and `all`."""
-        own = {name.partition(".")[2]: value for name, value in self.plugin_options.items()}
-        return {**vars(self), **self.plugin_options, **own, "one": 1, "all": self.world_size}
+        short_names = {name.partition(".")[2]: value for name, value in self.plugin_options.items()}
+        return {**vars(self), **self.plugin_options, **short_names, "one": 1, "all": self.world_size}
 
     def num_replicas(self, ranks_per_replica: RanksPerReplica) -> int:
         """Return the number of model copies that train on different samples."""
@@ -125,7 +125,7 @@ class NewerVersionError(ConfigError):
     """The configuration was written by a newer version of this program."""
 
     def __init__(self, version: int) -> None:
-        allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)
+        allowed = " or ".join(str(number) for number in READABLE_VERSIONS)
         super().__init__([Problem(field="schema_version", value=version, allowed=allowed)])
         versions = f"it has schema {version}, and this version reads up to {SCHEMA_VERSION}"
         message = f"The configuration was made by a newer version of this program ({versions})."
@@ -168,7 +168,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         # Report no other problem: a newer version may have other fields.
         raise NewerVersionError(version)
     if version not in READABLE_VERSIONS:
-        allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)
+        allowed = " or ".join(str(number) for number in READABLE_VERSIONS)
         problems.append(Problem(field="schema_version", value=version, allowed=allowed))
     for name, value in raw.items():
         if name == "schema_version":
@@ -205,6 +205,6 @@ def type_of(name: str) -> tuple[type, bool]:
 
 
 def _unknown_field(name: str, value: Any, known: list[str]) -> Problem:
-    close = difflib.get_close_matches(name[:MAX_NAME_COMPARED], known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"the fields are {', '.join(known)}"
+    matches = difflib.get_close_matches(name[:MAX_NAME_COMPARED], known, n=1)
+    hint = f"did you mean {matches[0]}?" if matches else f"the fields are {', '.join(known)}"
     return Problem(field=name, value=value, allowed=f"no field of this name; {hint}")

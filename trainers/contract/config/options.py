@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 from trainers.files.typed import MAX_SHOWN, shorten
 
-MAX_TOLD = 20
+MAX_LISTED = 20
 
 Topic = Literal[
     "main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce", "where", "teaching",
@@ -55,9 +55,9 @@ class Setting:
     check: Callable[[str], object] | None = None
 
 
-def setting(default: Any, **about: Any) -> Any:
+def setting(default: Any, **fields: Any) -> Any:
     """Return a dataclass field with a default; the other arguments become its `Setting`."""
-    return field(default=default, metadata={"setting": Setting(**about)})
+    return field(default=default, metadata={"setting": Setting(**fields)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +79,9 @@ class ConfigError(ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        messages = [str(problem) for problem in self.problems[:MAX_TOLD]]
-        if len(self.problems) > MAX_TOLD:
-            messages.append(f"And {len(self.problems) - MAX_TOLD:,} more.")
+        messages = [str(problem) for problem in self.problems[:MAX_LISTED]]
+        if len(self.problems) > MAX_LISTED:
+            messages.append(f"And {len(self.problems) - MAX_LISTED:,} more.")
         super().__init__(" ".join(messages))
 
 
@@ -91,87 +91,87 @@ def type_of(hint: Any) -> tuple[type, bool]:
     return next((part for part in parts if part is not type(None)), hint), bool(parts)
 
 
-def coerce(value: Any, hint: Any, about: Setting) -> Any:
+def coerce(value: Any, hint: Any, setting: Setting) -> Any:
     """Return `value` converted to the field's type, or raise ValueError with the allowed values."""
-    allowed = allowed_text(hint, about)
-    base, optional = type_of(hint)
-    if optional and (value is None or value == ""):
+    allowed = allowed_text(hint, setting)
+    kind, is_optional = type_of(hint)
+    if is_optional and (value is None or value == ""):
         return None
-    if base is bool:
+    if kind is bool:
         if isinstance(value, bool):
             return value
         raise ValueError(allowed)
-    if base is str:
-        return _coerce_text(value, about, allowed)
-    number = _number(value, base, allowed)
-    too_low = (about.minimum is not None and number < about.minimum) or (
-        about.above is not None and number <= about.above
+    if kind is str:
+        return _coerce_text(value, setting, allowed)
+    number = _number(value, kind, allowed)
+    too_low = (setting.minimum is not None and number < setting.minimum) or (
+        setting.above is not None and number <= setting.above
     )
-    if too_low or (about.maximum is not None and number > about.maximum):
+    if too_low or (setting.maximum is not None and number > setting.maximum):
         raise ValueError(allowed)
     return number
 
 
-def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
-    if not isinstance(value, str) or len(value) > about.max_length:
+def _coerce_text(value: Any, setting: Setting, allowed: str) -> str:
+    if not isinstance(value, str) or len(value) > setting.max_length:
         raise ValueError(allowed)
-    if about.choices and value not in about.choices:
+    if setting.choices and value not in setting.choices:
         raise ValueError(allowed)
     if "\0" in value:
         raise ValueError(f"{allowed}, without NUL characters")
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError(f"{allowed}, in valid Unicode (it contains half a surrogate pair)")
-    text = plain_path(value) if about.is_path else value.strip()
-    if about.check is not None:
-        about.check(text)
+    text = plain_path(value) if setting.is_path else value.strip()
+    if setting.check is not None:
+        setting.check(text)
     return text
 
 
 # White space and invisible characters that file managers put around a path.
-_AROUND = string.whitespace + "\u00a0\u200b\u200e\u200f\u202a\u202c\ufeff"
+_SURROUNDING = string.whitespace + "\u00a0\u200b\u200e\u200f\u202a\u202c\ufeff"
 
 
 def plain_path(text: str) -> str:
     """Return a plain path from text that was copied from a shell, a browser or a file manager."""
-    path = text.strip(_AROUND)
+    path = text.strip(_SURROUNDING)
     if re.fullmatch(r"<[^<>]+>", path):
         path = path[1:-1]
     while len(path) > 1 and path[0] + path[-1] in ("''", '""', "``", "“”", "„“", "‘’", "«»"):
-        path = path[1:-1].strip(_AROUND)
-    if found := re.match(r"file:(?://(?:localhost)?)?(?=[/~])", path, re.IGNORECASE):
-        path = urllib.parse.unquote(path[found.end() :])
+        path = path[1:-1].strip(_SURROUNDING)
+    if match := re.match(r"file:(?://(?:localhost)?)?(?=[/~])", path, re.IGNORECASE):
+        path = urllib.parse.unquote(path[match.end() :])
     return re.sub(r"^\$(HOME\b|\{HOME\})", "~", path)
 
 
-def _number(value: Any, base: type, allowed: str) -> float | int:
+def _number(value: Any, kind: type, allowed: str) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(allowed)
     try:
         number = float(value)
     except (ValueError, OverflowError):
         raise ValueError(allowed) from None
-    if not math.isfinite(number) or (base is int and number != int(number)):
+    if not math.isfinite(number) or (kind is int and number != int(number)):
         raise ValueError(allowed)
-    return int(number) if base is int else number
+    return int(number) if kind is int else number
 
 
-def allowed_text(hint: Any, about: Setting) -> str:
+def allowed_text(hint: Any, setting: Setting) -> str:
     """Return the description of the values that a field of this type accepts."""
-    base, optional = type_of(hint)
-    if base is bool:
+    number_type, is_optional = type_of(hint)
+    if number_type is bool:
         return "true or false"
-    if base is str:
-        if about.choices:
-            return "one of " + ", ".join(about.choices)
-        return f"a text of at most {about.max_length} characters"
-    kind = "a whole number" if base is int else "a number"
-    lower = f"above {about.above:g}" if about.above is not None else f"from {about.minimum:,g}"
+    if number_type is str:
+        if setting.choices:
+            return "one of " + ", ".join(setting.choices)
+        return f"a text of at most {setting.max_length} characters"
+    kind = "a whole number" if number_type is int else "a number"
+    lower = f"above {setting.above:g}" if setting.above is not None else f"from {setting.minimum:,g}"
     text = (
-        f"{kind} {lower} to {about.maximum:,.0f}"
-        if base is int
-        else f"{kind} {lower}, at most {about.maximum:g}"
+        f"{kind} {lower} to {setting.maximum:,.0f}"
+        if number_type is int
+        else f"{kind} {lower}, at most {setting.maximum:g}"
     )
-    return text + (", or empty" if optional else "")
+    return text + (", or empty" if is_optional else "")
 
 
 _OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -200,13 +200,13 @@ def evaluate_formula(formula: str, values: Mapping[str, Any]) -> Any:
         FormulaError: if its syntax is not allowed, it names an unknown field, or divides by zero.
     """
     try:
-        return _value(_parsed(formula), values)
+        return _value(_parse_formula(formula), values)
     except (SyntaxError, LookupError, TypeError, ArithmeticError) as error:
         raise FormulaError(f"the formula {formula!r} cannot be evaluated: {error}") from error
 
 
 @functools.cache
-def _parsed(formula: str) -> ast.expr:
+def _parse_formula(formula: str) -> ast.expr:
     return ast.parse(formula, mode="eval").body
 
 
@@ -249,9 +249,9 @@ class Check:
         Raises:
             FormulaError: if the check itself is invalid.
         """
-        return None if evaluate_formula(self.holds, values) else self.said(values)
+        return None if evaluate_formula(self.holds, values) else self.violation(values)
 
-    def said(self, values: Mapping[str, Any]) -> Problem:
+    def violation(self, values: Mapping[str, Any]) -> Problem:
         """Return the problem, formatted with these values.
 
         Raises:
@@ -305,7 +305,7 @@ def declared_options(plugin: str, options: type[Any] | None) -> tuple[Option, ..
     if options is None:
         return ()
     hints = typing.get_type_hints(options)
-    found = []
+    declared = []
     for item in dataclasses.fields(options):
         hint = hints[item.name]
         kind = str(hint) if isinstance(hint, types.UnionType) else hint.__name__
@@ -313,8 +313,8 @@ def declared_options(plugin: str, options: type[Any] | None) -> tuple[Option, ..
             raise ValueError(f"option {item.name} is a {kind}; allowed: {', '.join(_HINTS)}")
         default: Any = item.default
         setting = item.metadata["setting"]
-        found.append(Option(name=f"{plugin}.{item.name}", kind=kind, default=default, setting=setting))
-    return tuple(found)
+        declared.append(Option(name=f"{plugin}.{item.name}", kind=kind, default=default, setting=setting))
+    return tuple(declared)
 
 
 def unchecked_value(value: Any) -> OptionValue:
@@ -331,7 +331,9 @@ def unchecked_value(value: Any) -> OptionValue:
     raise ValueError(f"a number, true, false or a text of at most {MAX_TEXT} characters")
 
 
-def check_options(options: Sequence[Option], given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+def check_options(
+    options: Sequence[Option], given_values: Mapping[str, OptionValue]
+) -> dict[str, OptionValue]:
     """Return the value of every option; missing ones take their defaults.
 
     Raises:
@@ -340,7 +342,7 @@ def check_options(options: Sequence[Option], given: Mapping[str, OptionValue]) -
     values = {option.name: option.default for option in options}
     by_name = {option.name: option for option in options}
     problems = []
-    for name, value in given.items():
+    for name, value in given_values.items():
         if (option := by_name.get(name)) is None:
             allowed = f"no option of this name; the options are: {', '.join(by_name) or 'none'}"
             problems.append(Problem(field=name, value=value, allowed=allowed))
@@ -354,11 +356,11 @@ def check_options(options: Sequence[Option], given: Mapping[str, OptionValue]) -
     return values
 
 
-def read_options(plugin: str, options: type[Options], given: Mapping[str, OptionValue]) -> Options:
+def read_options(plugin: str, options: type[Options], given_values: Mapping[str, OptionValue]) -> Options:
     """Return a plug-in's options as the dataclass that declares them.
 
     Raises:
         ConfigError: naming each invalid option.
     """
-    values = check_options(declared_options(plugin, options), given)
+    values = check_options(declared_options(plugin, options), given_values)
     return options(**{name.partition(".")[2]: value for name, value in values.items()})

@@ -668,7 +668,7 @@ MAX_LINES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where:
+class Placement:
     """Where a run trains, for engines with several places; no field changes a result.
 
     Engines without such places ignore these fields.

@@ -14,9 +14,9 @@ from typing import Any
 
 from trainers.contract import events, manifests, tickets
 from trainers.contract.events import EventFile, State
-from trainers.contract.rundir import RunDirectory, without_advice
-from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED, Status
-from trainers.engines.local.torchrun import first_failed_rank, output_of, rank_exit_codes
+from trainers.contract.rundir import RunDirectory, remove_advice
+from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_REQUESTED, Status
+from trainers.engines.local.torchrun import first_failed_rank, output_paths, rank_exit_codes
 from trainers.machine import cuda_environment
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
@@ -53,9 +53,9 @@ SHARED_MEMORY_FULL = re.compile(
 
 # First line of each start of the run, in a log that several starts share.
 _START = re.compile(r"rank \d+: process \d+, rank \d+ of \d+, on ")
-_LONGEST = 300
+_MAX_ERROR_CHARACTERS = 300
 
-_BLOCKING = "To find the line, start the command by hand with CUDA_LAUNCH_BLOCKING=1."
+_BLOCKING_HINT = "To find the line, start the command by hand with CUDA_LAUNCH_BLOCKING=1."
 _TORCH_INDEX = re.compile(r"\b(GPU |cuda:)(\d{1,3})\b")
 _NOT_DETERMINISTIC = re.compile(
     r"does not have a deterministic implementation|this operation is not deterministic because"
@@ -75,7 +75,7 @@ _GPU_HINTS = (
     (
         re.compile(r"device-side assert", re.IGNORECASE),
         "The usual cause is an index out of range, such as a label or token that the model does not have. ",
-        _BLOCKING,
+        _BLOCKING_HINT,
     ),
     (
         re.compile(r"ECC|\bXid\b|fallen off the bus|GPU is lost", re.IGNORECASE),
@@ -85,7 +85,7 @@ _GPU_HINTS = (
     (
         re.compile(r"illegal memory access|misaligned address|unspecified launch failure", re.IGNORECASE),
         "A kernel accessed memory that is not its own. ",
-        _BLOCKING,
+        _BLOCKING_HINT,
     ),
 )
 
@@ -99,21 +99,23 @@ def fatal_error(log_end: str) -> str:
     """
     starts = list(_START.finditer(log_end))
     text = log_end[starts[-1].end() :] if starts else log_end
-    found = [match for words in (GPU_ERRORS, TIMEOUT_ERRORS, PEER_ERRORS) if (match := words.search(text))]
-    if not found:
+    matches = [
+        match for pattern in (GPU_ERRORS, TIMEOUT_ERRORS, PEER_ERRORS) if (match := pattern.search(text))
+    ]
+    if not matches:
         return ""
-    first = min(found, key=lambda match: match.start())
-    return text[first.start() :].splitlines()[0].strip()[:_LONGEST]
+    first_match = min(matches, key=lambda match: match.start())
+    return text[first_match.start() :].splitlines()[0].strip()[:_MAX_ERROR_CHARACTERS]
 
 
 def gpu_hint(message: str) -> str | None:
     """Return a remedy for a GPU error; None for other errors and for exhausted memory."""
     if GPU_ERRORS.search(message) is None or OUT_OF_MEMORY.search(message):
         return None
-    for words, what, how in _GPU_HINTS:
-        if words.search(message):
-            return f"{what}{how}".strip()
-    return f"An error of the GPU or its driver. {_BLOCKING}"
+    for pattern, cause, remedy in _GPU_HINTS:
+        if pattern.search(message):
+            return f"{cause}{remedy}".strip()
+    return f"An error of the GPU or its driver. {_BLOCKING_HINT}"
 
 
 def kind_and_hint(message: str) -> tuple[str, str] | None:
@@ -141,12 +143,16 @@ def kind_and_hint(message: str) -> tuple[str, str] | None:
 
 def shorten_log(message: str) -> str:
     """Return an error of CUDA or NCCL without the library's advice: its first line, and NCCL's reason."""
-    first = message.strip().splitlines()[0]
+    first_line = message.strip().splitlines()[0]
     reason = _NCCL_REASON.search(message)
-    return first if reason is None or reason[1] in first else f"{first.rstrip('.,:')}: {reason[1].strip()}"
+    return (
+        first_line
+        if reason is None or reason[1] in first_line
+        else f"{first_line.rstrip('.,:')}: {reason[1].strip()}"
+    )
 
 
-def with_machine_indices(message: str, indices: Sequence[int | None]) -> str:
+def use_machine_indices(message: str, indices: Sequence[int | None]) -> str:
     """Replace torch's GPU numbers in a message by the machine's indices.
 
     torch numbers the GPUs within CUDA_VISIBLE_DEVICES ("GPU 0 has a total capacity of", "cuda:0").
@@ -155,30 +161,30 @@ def with_machine_indices(message: str, indices: Sequence[int | None]) -> str:
         indices: Machine index of each visible GPU, in torch's order; None if unknown.
     """
 
-    def of_machine(found: re.Match[str]) -> str:
-        number = int(found[2])
+    def machine_gpu(match: re.Match[str]) -> str:
+        number = int(match[2])
         index = indices[number] if number < len(indices) else None
-        return found[0] if index is None else f"GPU {index}"
+        return match[0] if index is None else f"GPU {index}"
 
-    return _TORCH_INDEX.sub(of_machine, message)
+    return _TORCH_INDEX.sub(machine_gpu, message)
 
 
 # Exceptions that may be raised when another rank ends, with any message.
-_OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
+_CONNECTION_ERROR = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
 # torchrun's log line for a rank that it killed because SIGTERM did not end it.
 _KILLED_BY_TORCHRUN = "forcefully exiting via"
 # Errors that only follow from a cause on another machine, or from a network failure.
-ONLY_CONSEQUENCES = ("rank_left", "connection_lost", "collective_timeout")
+CONSEQUENCE_CODES = ("rank_left", "connection_lost", "collective_timeout")
 # Errors that are possible when the system ends the entire run.
-MAY_BE_OUR_END = (*ONLY_CONSEQUENCES, "node_ended", "rank_terminated", "torchrun_terminated")
-TO_END_A_RUN = "To end a run, use Stop, which saves a checkpoint first."
-TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
+SYSTEM_END_CODES = (*CONSEQUENCE_CODES, "node_ended", "rank_terminated", "torchrun_terminated")
+STOP_HINT = "To end a run, use Stop, which saves a checkpoint first."
+TORCHRUN_SIGTERM = re.compile(r"got signal: (15|2)\b")
 _BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
 _TAIL_BYTES = 256 * 1024
 _KILLED_CODES = frozenset({"rank_killed", "torchrun_killed"})
 # torch's message for a loader worker that has died.
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid.{0,80}(killed by signal|exited unexpectedly)", re.DOTALL)
-LESS_MEMORY = "Choose a smaller batch, a smaller model, fewer ranks or fewer loader workers."
+LESS_MEMORY_HINT = "Choose a smaller batch, a smaller model, fewer ranks or fewer loader workers."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,42 +222,42 @@ class _Failure:
 
 
 def explain_end(
-    run: RunDirectory, exit_code: int, why_ended: Callable[[int], str] = lambda _rank: ""
+    run: RunDirectory, exit_code: int, kill_reason_of: Callable[[int], str] = lambda _rank: ""
 ) -> Cause:
     """Return the root cause of a failed run. All its processes on this machine must have ended.
 
     Args:
         exit_code: Of this machine's torchrun.
-        why_ended: Returns why the launcher of a rank's machine has killed the rank; empty if it has not.
+        kill_reason_of: Returns why the launcher of a rank's machine has killed the rank; empty if it has not.
     """
-    num_ranks, num_machines = shape(run)
+    num_ranks, num_machines = num_ranks_and_machines(run)
     failures = [
         failure
         for machine in range(num_machines)
         for failure in _failures(run, machine, first_rank=machine * num_ranks // num_machines)
     ]
-    log_end = _tail(output_of(run)[0])
+    log_end = _tail(output_paths(run)[0])
     if not failures:
         return _torchrun_ended(exit_code, log_end)
     causes = [failure for failure in failures if not failure.is_consequence]
-    ended = next((why for rank in range(num_ranks) if (why := why_ended(rank))), "")
-    if ended and all(failure.was_killed for failure in causes):
+    kill_reason = next((reason for rank in range(num_ranks) if (reason := kill_reason_of(rank))), "")
+    if kill_reason and all(failure.was_killed for failure in causes):
         return Cause(
             code="node_ended",
-            message=f"A launcher ended the ranks of its machine: {ended}",
+            message=f"A launcher ended the ranks of its machine: {kill_reason}",
             hint="Check that the machines, their network and the shared folder are up.",
         )
     if not causes:
         return _peer_lost(num_ranks, failures, first_failed_rank(log_end))
     first = _first_failure(causes, log_end)
     if first.was_killed:
-        return _rank_killed(first, asked=_kill_requests(run))
+        return _rank_killed(first, requested_ranks=_kill_requests(run))
     if TIMEOUT_ERRORS.search(first.message):
         return _collective_timeout(run, first, failures)
     return _rank_raised(first, _gpu_indices(run, first.rank))
 
 
-def with_lack_of_memory(cause: Cause) -> Cause:
+def add_lack_of_memory(cause: Cause) -> Cause:
     """Add to a cause that the kernel has just killed a process of this cgroup for lack of memory."""
     is_killed = cause.code in _KILLED_CODES and cause.message != _kill_request_message(cause.rank)
     if not is_killed and not _LOST_WORKER.search(cause.message):
@@ -259,7 +265,7 @@ def with_lack_of_memory(cause: Cause) -> Cause:
     return replace(
         cause,
         message=f"{cause.message} At that time, the kernel killed a process because memory ran out.",
-        hint=LESS_MEMORY,
+        hint=LESS_MEMORY_HINT,
     )
 
 
@@ -267,21 +273,25 @@ def _kill_request_message(rank: int | None) -> str:
     return f"Rank {rank} was killed (SIGKILL), as requested on its page."
 
 
-def _first_failure(causes: list[_Failure], torchruns_words: str) -> _Failure:
+def _first_failure(causes: list[_Failure], torchrun_log: str) -> _Failure:
     """Return the failure that caused all others. A killed rank causes the errors of its peers.
 
     Exception: a rank that aborted, or that torchrun killed, after another rank had raised an error.
     """
     raised = [failure for failure in causes if not failure.was_killed]
-    first_rank = first_failed_rank(torchruns_words)
+    first_rank = first_failed_rank(torchrun_log)
     for failure in raised:
-        if failure.rank == first_rank and not _OF_A_CONNECTION.match(failure.message):
+        if failure.rank == first_rank and not _CONNECTION_ERROR.match(failure.message):
             return failure
-    after = {-signal.SIGABRT} | ({-signal.SIGKILL} if _KILLED_BY_TORCHRUN in torchruns_words else set())
-    own = [
-        failure for failure in causes if not (raised and failure.was_killed and failure.exit_code in after)
+    late_exit_codes = {-signal.SIGABRT} | (
+        {-signal.SIGKILL} if _KILLED_BY_TORCHRUN in torchrun_log else set()
+    )
+    candidates = [
+        failure
+        for failure in causes
+        if not (raised and failure.was_killed and failure.exit_code in late_exit_codes)
     ]
-    return min(own, key=lambda failure: (not failure.was_killed, failure.time_unix_s))
+    return min(candidates, key=lambda failure: (not failure.was_killed, failure.time_unix_s))
 
 
 def signal_name(exit_code: int) -> str:
@@ -298,7 +308,7 @@ def _failures(run: RunDirectory, machine: int, first_rank: int) -> list[_Failure
     Args:
         first_rank: Global rank of the machine's first rank.
     """
-    log, folder = output_of(run, machine)
+    log, folder = output_paths(run, machine)
     exit_codes = rank_exit_codes(_tail(log), first_rank)
     by_rank = {}
     for path in folder.glob("*/attempt_*/*/error.json"):
@@ -319,39 +329,39 @@ def _read_error_file(path: Path, rank: int, exit_codes: Mapping[int, int]) -> _F
         message = json.loads(path.read_text(encoding="utf-8"))["message"]
     except (OSError, ValueError, LookupError, TypeError):
         message = "its error file cannot be read"
-    about = message.get("extraInfo", {}) if isinstance(message, dict) else {}
+    extra_info = message.get("extraInfo", {}) if isinstance(message, dict) else {}
     text = str(message.get("message", "")) if isinstance(message, dict) else str(message)
     return _Failure(
         rank=rank,
         exit_code=exit_codes.get(rank),
-        message=_readable_error(text),
-        traceback=None if (stack := about.get("py_callstack")) is None else without_advice(str(stack)),
-        time_unix_s=float(about.get("timestamp", path.stat().st_mtime)),
+        message=_format_error(text),
+        traceback=None if (stack := extra_info.get("py_callstack")) is None else remove_advice(str(stack)),
+        time_unix_s=float(extra_info.get("timestamp", path.stat().st_mtime)),
     )
 
 
-def _readable_error(text: str) -> str:
+def _format_error(text: str) -> str:
     """Return a rank's error as a message; torch reports a KeyError as the bare key."""
-    if found := _BARE_KEY_ERROR.fullmatch(text.strip()):
-        return f"key {found[1]} does not exist (KeyError)"
-    return without_advice(text)
+    if match := _BARE_KEY_ERROR.fullmatch(text.strip()):
+        return f"key {match[1]} does not exist (KeyError)"
+    return remove_advice(text)
 
 
 def _kill_requests(run: RunDirectory) -> set[int]:
     """Return the ranks that a user has asked to kill since the last start of the run."""
-    asked: set[int] = set()
+    ranks: set[int] = set()
     for event in events.read_all(run.events):
         if event["kind"] == "state" and event["state"] == "starting":
-            asked.clear()
-        elif event["kind"] == "warning" and event["code"] == RANK_KILL_ASKED:
-            asked.add(event["rank"])
-    return asked
+            ranks.clear()
+        elif event["kind"] == "warning" and event["code"] == RANK_KILL_REQUESTED:
+            ranks.add(event["rank"])
+    return ranks
 
 
-def _rank_killed(failure: _Failure, asked: set[int]) -> Cause:
+def _rank_killed(failure: _Failure, requested_ranks: set[int]) -> Cause:
     assert failure.exit_code is not None
     name = signal_name(failure.exit_code)
-    if name == "SIGKILL" and failure.rank in asked:
+    if name == "SIGKILL" and failure.rank in requested_ranks:
         return Cause(
             code="rank_killed",
             message=_kill_request_message(failure.rank),
@@ -378,11 +388,14 @@ def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
     message = (
         failure.message or f"the process ended with exit code {failure.exit_code} without an error message"
     )
-    found = kind_and_hint(message)
-    code, hint = found or ("rank_raised", f"The traceback and logs/rank_{failure.rank}.log show the line.")
+    code_and_hint = kind_and_hint(message)
+    code, hint = code_and_hint or (
+        "rank_raised",
+        f"The traceback and logs/rank_{failure.rank}.log show the line.",
+    )
     if code in ("gpu_error", "shared_memory_full"):
         message = shorten_log(message)
-    message = with_machine_indices(message, gpu_indices)
+    message = use_machine_indices(message, gpu_indices)
     return Cause(
         code=code,
         message=f"Rank {failure.rank} failed: {message}" + ("" if message.endswith((".", "!", "?")) else "."),
@@ -394,16 +407,16 @@ def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
 
 def _collective_timeout(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
     """Explain a collective's timeout by the rank that did not wait, or has the lowest step."""
-    waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
-    absent = [rank for rank in range(shape(run)[0]) if rank not in waited]
-    late = absent[0] if len(absent) == 1 else _rank_behind(run)
-    who = "" if late is None else f"; rank {late} never arrived"
-    log = "the logs of the ranks" if late is None else f"logs/rank_{late}.log"
+    waiting_ranks = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
+    absent_ranks = [rank for rank in range(num_ranks_and_machines(run)[0]) if rank not in waiting_ranks]
+    late_rank = absent_ranks[0] if len(absent_ranks) == 1 else _find_rank_behind(run)
+    rank_text = "" if late_rank is None else f"; rank {late_rank} never arrived"
+    log_text = "the logs of the ranks" if late_rank is None else f"logs/rank_{late_rank}.log"
     return Cause(
         code="collective_timeout",
-        message=f"The ranks waited too long for each other{who}.",
-        hint=f"See the end of {log}.",
-        rank=late,
+        message=f"The ranks waited too long for each other{rank_text}.",
+        hint=f"See the end of {log_text}.",
+        rank=late_rank,
         traceback=failure.traceback,
     )
 
@@ -427,12 +440,12 @@ def _gpu_indices(run: RunDirectory, rank: int) -> list[int | None]:
             devices = []
         elif event["kind"] == "devices":
             devices = event["devices"]
-    index_of = {entry["rank"]: entry["index"] for entry in devices if entry["kind"] == "cuda"}
-    first = rank // config.nproc_per_node * config.nproc_per_node
-    return [index_of.get(first + local) for local in range(config.nproc_per_node)]
+    index_by_rank = {entry["rank"]: entry["index"] for entry in devices if entry["kind"] == "cuda"}
+    first_rank = rank // config.nproc_per_node * config.nproc_per_node
+    return [index_by_rank.get(first_rank + local) for local in range(config.nproc_per_node)]
 
 
-def shape(run: RunDirectory) -> tuple[int, int]:
+def num_ranks_and_machines(run: RunDirectory) -> tuple[int, int]:
     """Return the numbers of ranks and machines; (0, 1) if the configuration is damaged."""
     try:
         config = run.read_config()
@@ -441,7 +454,7 @@ def shape(run: RunDirectory) -> tuple[int, int]:
     return config.world_size, config.num_nodes
 
 
-def _rank_behind(run: RunDirectory) -> int | None:
+def _find_rank_behind(run: RunDirectory) -> int | None:
     newest: list[dict[str, Any]] = []
     for event in events.read_all(run.events):
         if event["kind"] == "ranks":
@@ -460,27 +473,29 @@ def _peer_lost(num_ranks: int, failures: list[_Failure], first_rank: int | None)
         first_rank: The rank whose end torchrun detected first. torchrun then sends SIGTERM to the others, so
             their SIGTERM proves nothing.
     """
-    failed = {item.rank for item in failures}
-    silent = [rank for rank in range(num_ranks) if rank not in failed]
-    told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
-    if first_rank is not None and first_rank in told_to_end:
+    failed_ranks = {item.rank for item in failures}
+    silent_ranks = [rank for rank in range(num_ranks) if rank not in failed_ranks]
+    terminated_ranks = [
+        item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message
+    ]
+    if first_rank is not None and first_rank in terminated_ranks:
         return _rank_terminated(first_rank)
-    if len(told_to_end) == 1 and not silent:
-        return _rank_terminated(told_to_end[0])
-    if len(silent) == 1:
+    if len(terminated_ranks) == 1 and not silent_ranks:
+        return _rank_terminated(terminated_ranks[0])
+    if len(silent_ranks) == 1:
         return Cause(
             code="rank_left",
-            message=f"Rank {silent[0]} ended before training was done, and left no error.",
-            hint=f"The cause is unknown; logs/rank_{silent[0]}.log shows its last output.",
-            rank=silent[0],
+            message=f"Rank {silent_ranks[0]} ended before training was done, and left no error.",
+            hint=f"The cause is unknown; logs/rank_{silent_ranks[0]}.log shows its last output.",
+            rank=silent_ranks[0],
         )
-    first = min(failures, key=lambda failure: failure.time_unix_s)
+    first_failure = min(failures, key=lambda failure: failure.time_unix_s)
     return Cause(
         code="connection_lost",
-        message=f"Rank {first.rank} lost the connection to the other ranks.",
+        message=f"Rank {first_failure.rank} lost the connection to the other ranks.",
         hint="The log of each rank shows its last output.",
-        rank=first.rank,
-        traceback=first.traceback,
+        rank=first_failure.rank,
+        traceback=first_failure.traceback,
     )
 
 
@@ -488,19 +503,19 @@ def _rank_terminated(rank: int) -> Cause:
     return Cause(
         code="rank_terminated",
         message=f"Rank {rank} was terminated (SIGTERM) by the system or by a user.",
-        hint=TO_END_A_RUN,
+        hint=STOP_HINT,
         rank=rank,
     )
 
 
 def _torchrun_ended(exit_code: int, log_end: str) -> Cause:
-    if exit_code == -signal.SIGTERM or TOLD_TO_END.search(log_end):
+    if exit_code == -signal.SIGTERM or TORCHRUN_SIGTERM.search(log_end):
         return Cause(
             code="torchrun_terminated",
             message=(
                 "torchrun, the parent of all ranks, was terminated (SIGTERM) by the system or by a user."
             ),
-            hint=TO_END_A_RUN,
+            hint=STOP_HINT,
         )
     if exit_code < 0:
         return Cause(
@@ -514,10 +529,10 @@ def _torchrun_ended(exit_code: int, log_end: str) -> Cause:
             message="The ranks ended before training was done, without an error.",
             hint="torchrun returned exit code 0; the logs of the ranks show their last output.",
         )
-    last_words = log_end.strip().splitlines()[-1:] or ["it wrote nothing"]
+    last_lines = log_end.strip().splitlines()[-1:] or ["it wrote nothing"]
     return Cause(
         code="torchrun_failed",
-        message=f"torchrun ended with exit code {exit_code}: {without_advice(last_words[0])[:300]}",
+        message=f"torchrun ended with exit code {exit_code}: {remove_advice(last_lines[0])[:300]}",
         hint="See logs/torchrun.log for the complete output.",
     )
 
@@ -533,22 +548,22 @@ def _tail(path: Path) -> str:
 
 
 # Kind and fields of an event.
-Words = tuple[str, Mapping[str, Any]]
+NewEvent = tuple[str, Mapping[str, Any]]
 
 # Final states that are not failures.
-GOOD_ENDS = ("stopped", "finished")
-GOES_ON = "It continues when there is space."
-LAST_WORDS_S = 4.0
+SUCCESS_STATES = ("stopped", "finished")
+CONTINUES_HINT = "It continues when there is space."
+FINAL_WRITE_LIMIT_S = 4.0
 RETRY_S = 0.5
 
 
-def append_final_events(run: RunDirectory, words: Sequence[Words]) -> None:
+def append_final_events(run: RunDirectory, final_events: Sequence[NewEvent]) -> None:
     """Append events; retry for some seconds while the disk is full."""
-    rest = list(words)
-    retry_write("the final events", lambda: append_within_limits(run, rest))
+    remaining = list(final_events)
+    retry_write("the final events", lambda: append_within_limits(run, remaining))
 
 
-def append_within_limits(run: RunDirectory, rest: list[Words]) -> None:
+def append_within_limits(run: RunDirectory, remaining: list[NewEvent]) -> None:
     """Append events, and remove those from the list that were written.
 
     Raises:
@@ -556,11 +571,11 @@ def append_within_limits(run: RunDirectory, rest: list[Words]) -> None:
     """
     now = now_unix_s()
     with contextlib.closing(EventFile(run.events)) as file:
-        while rest:
-            del rest[: file.append((now, kind, fields) for kind, fields in rest)]
+        while remaining:
+            del remaining[: file.append((now, kind, fields) for kind, fields in remaining)]
 
 
-def retry_write(what: str, write: Callable[[], Any], *, within_s: float = LAST_WORDS_S) -> bool:
+def retry_write(label: str, write: Callable[[], Any], *, within_s: float = FINAL_WRITE_LIMIT_S) -> bool:
     """Call `write`, and retry while the disk refuses; return True if it succeeded."""
     deadline = time.monotonic() + within_s
     while True:
@@ -569,12 +584,12 @@ def retry_write(what: str, write: Callable[[], Any], *, within_s: float = LAST_W
             return True
         except (FileNotFoundError, NotADirectoryError) as error:
             print(
-                f"{what} could not be written, because the run directory is gone: {explain(error)}",
+                f"{label} could not be written, because the run directory is gone: {explain(error)}",
                 flush=True,
             )
             return False
         except OSError as error:
-            print(f"{what} could not be written, trying again: {explain(error)}", flush=True)
+            print(f"{label} could not be written, trying again: {explain(error)}", flush=True)
             if time.monotonic() > deadline:
                 return False
             time.sleep(RETRY_S)
@@ -582,32 +597,32 @@ def retry_write(what: str, write: Callable[[], Any], *, within_s: float = LAST_W
 
 def forced_stop(*, by_system: bool) -> Cause:
     """Return the cause of a run that was ended by force."""
-    why = (
+    reason = (
         "A signal (SIGTERM) asked the run to end"
         if by_system
         else "The run did not stop in time and was killed"
     )
     hint = "Steps after the latest checkpoint were not saved."
-    return Cause(code="stop_forced", message=f"{why}.", hint=hint)
+    return Cause(code="stop_forced", message=f"{reason}.", hint=hint)
 
 
-def causes_of_end(
-    state: State, reason: str, cause: Cause | None, unanswered: Sequence[str], *, is_said: bool
-) -> list[Words]:
+def make_final_events(
+    state: State, reason: str, cause: Cause | None, unanswered: Sequence[str], *, is_recorded: bool
+) -> list[NewEvent]:
     """Return the remaining events of an ended run: answers to stop requests, the cause, the state.
 
     Args:
         unanswered: IDs of the stop requests that no rank can answer any more.
-        is_said: True if rank 0 has already recorded the final state.
+        is_recorded: True if rank 0 has already recorded the final state.
     """
     accepted = state == "stopped"
     answer = {"name": "stop", "step": 0, "accepted": accepted, "message": reason, "arguments": None}
-    words: list[Words] = [("command", {"id": request, **answer}) for request in unanswered]
+    final_events: list[NewEvent] = [("command", {"id": request, **answer}) for request in unanswered]
     if cause is not None:
-        words.append(("warning" if state in GOOD_ENDS else "error", cause.fields()))
-    if cause is not None or not is_said:
-        words.append(("state", {"state": state, "reason": reason}))
-    return words
+        final_events.append(("warning" if state in SUCCESS_STATES else "error", cause.fields()))
+    if cause is not None or not is_recorded:
+        final_events.append(("state", {"state": state, "reason": reason}))
+    return final_events
 
 
 def record_end(
@@ -621,25 +636,27 @@ def record_end(
     Raises:
         OSError: If the status cannot be written.
     """
-    append_final_events(run, causes_of_end(state, reason, cause, (), is_said=False))
-    why = reason if cause is None else f"{cause.message} {cause.hint}"
-    error = None if state in GOOD_ENDS else why
+    append_final_events(run, make_final_events(state, reason, cause, (), is_recorded=False))
+    reason_text = reason if cause is None else f"{cause.message} {cause.hint}"
+    error = None if state in SUCCESS_STATES else reason_text
     run.write_status(replace(status, state=state, error=error, ended_unix_s=now_unix_s()))
 
 
-def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
+def describe_latest_checkpoint(run: RunDirectory, num_steps: int | None) -> str:
     """Return a sentence about the checkpoint that Resume would use: the latest complete one.
 
     Args:
         num_steps: Last step of the run, if known.
     """
-    saved = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
-    if not saved:
+    checkpoints = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
+    if not checkpoints:
         return NOTHING_SAVED_HINT
-    latest = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+    latest = manifests.latest_intact(run, sum_bytes=manifests.QUICK_BYTES)
     if latest is None:
         return "No checkpoint of this run is complete: start the run again."
-    damaged = "" if latest == saved[-1] else f"The checkpoint of step {saved[-1].step:,} is damaged. "
+    damaged = (
+        "" if latest == checkpoints[-1] else f"The checkpoint of step {checkpoints[-1].step:,} is damaged. "
+    )
     if num_steps is not None and latest.step >= num_steps:
         return f"{damaged}All {num_steps:,} steps are done and saved: Resume finishes the run."
     return f"{damaged}Resume continues from the checkpoint of step {latest.step:,}."

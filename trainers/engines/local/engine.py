@@ -27,7 +27,7 @@ from trainers.engines.base import (
 )
 from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.diagnosis import Cause
-from trainers.engines.local.warm_pool import Order, WarmPool
+from trainers.engines.local.warm_pool import StartRequest, WarmPool
 from trainers.files.plain_files import REPOSITORY, open_to_append
 from trainers.machine import cuda_environment, environment, hardware, host
 from trainers.machine.processes import ProcessTree
@@ -49,8 +49,8 @@ class LocalLaunch(Launch):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
                 self.process.wait()
-                words = last_log_line(self._run) or "no answer"
-                raise StartError(f"run {self._run.run_id} could not be started: {words}")
+                reason = last_log_line(self._run) or "no answer"
+                raise StartError(f"run {self._run.run_id} could not be started: {reason}")
             time.sleep(HANDSHAKE_POLL_S)
 
     def wait_for_end(self) -> None:
@@ -76,27 +76,35 @@ class LocalEngine(Engine):
         """Return the GPUs that a job started here would see, the cores and the memory."""
         del config  # there is only this machine
         gpus = hardware.visible_gpus()
-        num_whole = sum(not gpu.is_part for gpu in gpus)
+        num_undivided = sum(not gpu.is_part for gpu in gpus)
         handles = [gpu.handle for gpu in gpus if gpu.handle is not None]
         readings = [hardware.read_gpu(handle) for handle in handles]
-        free = [reading.memory_free_bytes for reading in readings if reading.memory_free_bytes is not None]
+        free_bytes = [
+            reading.memory_free_bytes for reading in readings if reading.memory_free_bytes is not None
+        ]
         # If NVML does not list the instances of a GPU in MIG mode, a run gets less memory than NVML reports.
-        sizes = [
+        total_bytes = [
             None if hardware.is_divided(handle) else reading.memory_total_bytes
             for handle, reading in zip(handles, readings, strict=True)
         ]
         return Capacity(
             num_nodes=1,
             num_gpus=len(gpus),
-            most_gpus_per_run=None if num_whole == len(gpus) else max(1, num_whole),
+            max_gpus_per_run=None if num_undivided == len(gpus) else max(1, num_undivided),
             num_cores=host.num_cores(),
             gpu_names=tuple(reading.name or "GPU" for reading in readings),
-            gpu_memory_bytes=min((size for size in sizes if size is not None), default=None),
+            gpu_memory_bytes=min(
+                (num_bytes for num_bytes in total_bytes if num_bytes is not None), default=None
+            ),
             gpu_capability=min(
-                (found for found in map(hardware.compute_capability, handles) if found is not None),
+                (
+                    capability
+                    for capability in map(hardware.compute_capability, handles)
+                    if capability is not None
+                ),
                 default=None,
             ),
-            gpu_free_bytes=tuple(free),
+            gpu_free_bytes=tuple(free_bytes),
             memory_bytes=host.memory_bytes()[1],
             cpu_has_bf16=host.has_bf16(),
         )
@@ -122,17 +130,21 @@ class LocalEngine(Engine):
         If a warm supervisor is ready, it supervises the run.
         """
         run_dir = str(run.path.resolve())
-        more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # none on the CPU: all are hidden
-        order = Order(run_dir=run_dir, resume_step=resume_step, ticket=grant.token, environment=more)
+        gpu_variables = cuda_environment.only(
+            gpu.uuid for gpu in grant.gpus
+        )  # none on the CPU: all are hidden
+        request = StartRequest(
+            run_dir=run_dir, resume_step=resume_step, ticket=grant.token, environment=gpu_variables
+        )
         if self._warm_pool is not None and not run.read_config().is_script:
-            taken = self._warm_pool.take(order)
-            if taken is not None:
-                return taken
+            supervisor = self._warm_pool.take(request)
+            if supervisor is not None:
+                return supervisor
         command = ["trainers.engines.local.supervisor", run_dir, "--ticket", grant.token]
         if resume_step is not None:
             command += ["--resume", str(resume_step)]
         run.logs.mkdir(exist_ok=True)
-        variables = environment.for_a_child(more, keep=environment.FOR_NOTIFYING)
+        variables = environment.for_a_child(gpu_variables, keep=environment.FOR_NOTIFYING)
         with os.fdopen(open_to_append(run.logs / SUPERVISOR_LOG), "ab") as log:
             return torchrun.start_module(command, log, variables)
 
@@ -141,10 +153,10 @@ class LocalEngine(Engine):
         del status, is_queued
         return Description(is_alive=run.is_locked())
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a run. If its folder is not writable, a stop without saving sends a signal."""
         try:
-            command_id = super().stop(run, status, save=save, why=why)
+            command_id = super().stop(run, status, save=save, reason=reason)
         except OSError:
             supervisor = None if save else stopping.supervisor_of(run, status)
             if supervisor is None:
@@ -154,9 +166,9 @@ class LocalEngine(Engine):
         stopping.watch_for_stop(
             self,
             run,
-            partial(stopping.supervisor_signs, run),
-            lambda status: self._end(run, status, stopping.DEAF_MESSAGE),
-            stopping.DEAF_AFTER_S,
+            partial(stopping.supervisor_progress, run),
+            lambda status: self._end(run, status, stopping.UNRESPONSIVE_MESSAGE),
+            stopping.UNRESPONSIVE_AFTER_S,
         )
         return command_id
 
@@ -183,8 +195,8 @@ class LocalEngine(Engine):
 
 
 def _relative_to_project(path: str) -> str:
-    beginning = f"{REPOSITORY}{os.sep}"
-    return path.removeprefix(beginning) if os.sep in path else path
+    prefix = f"{REPOSITORY}{os.sep}"
+    return path.removeprefix(prefix) if os.sep in path else path
 
 
 def _recorded_pid(run: RunDirectory) -> int | None:

@@ -3,8 +3,8 @@
     python -u -m trainers.engines.local.fork_server PARENT_PID [TORCHRUN_ARGUMENTS ...]
 
 With arguments it starts a run at once (a cold start). Without them it waits for one line of JSON on standard
-input, a `TorchrunOrder`: the page keeps one such process ready (`warm_pool`). Imports and forks are the same
-in both cases; only the arguments arrive at a different time.
+input, a `TorchrunRequest`: the page keeps one such process ready (`warm_pool`). Imports and forks are the
+same in both cases; only the arguments arrive at a different time.
 
 With the arguments of the literal command alone, torchrun would start one interpreter per rank, and each would
 import torch. Two more options of torchrun (`--run-path`, `--start-method`) make it fork the ranks instead.
@@ -32,11 +32,11 @@ from trainers.files.plain_files import REPOSITORY
 from trainers.machine import lifeline, threads
 from trainers.machine.os_errors import explain
 
-FIRST_OF_A_RANK = REPOSITORY / "trainers" / "fork_worker.py"
+RANK_SCRIPT = REPOSITORY / "trainers" / "fork_worker.py"
 
 # Modules that the first step would import. None of them starts a thread or computes at import time, which
 # would be unsafe before a fork. The ranks import plug-ins, which are arbitrary code that may read its rank.
-NEEDED_BY_ANY_RUN = (
+PRELOADED_MODULES = (
     "torch._dynamo",
     "trainers.worker",
     "trainers.build",
@@ -55,7 +55,7 @@ NEEDED_BY_ANY_RUN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchrunOrder(JsonLine):
+class TorchrunRequest(JsonLine):
     """What a waiting fork server runs.
 
     Attributes:
@@ -69,11 +69,11 @@ class TorchrunOrder(JsonLine):
     log: str
 
 
-def forking(arguments: Sequence[str]) -> list[str]:
+def fork_arguments(arguments: Sequence[str]) -> list[str]:
     """Return torchrun's arguments, changed so that it forks the ranks."""
-    module = arguments.index("-m")
-    options = ["--run-path", "--start-method", "fork", str(FIRST_OF_A_RANK)]
-    return [*arguments[:module], *options, *arguments[module + 1 :]]
+    module_index = arguments.index("-m")
+    options = ["--run-path", "--start-method", "fork", str(RANK_SCRIPT)]
+    return [*arguments[:module_index], *options, *arguments[module_index + 1 :]]
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def main() -> None:
     use_one_thread_for_several_ranks(arguments)
     free_cores = threads.FreeCores(time.process_time())
     gc.disable()  # garbage collection would take a seventh of the time of these imports
-    for name in NEEDED_BY_ANY_RUN:
+    for name in PRELOADED_MODULES:
         importlib.import_module(name)
     from torch.distributed.run import main as torchrun
 
@@ -94,15 +94,15 @@ def main() -> None:
     gc.enable()
     if arguments:
         free_cores.note(time.process_time())
-    elif (order := TorchrunOrder.from_line(sys.stdin.buffer.readline())) is not None:
-        arguments = follow(order)
+    elif (request := TorchrunRequest.from_line(sys.stdin.buffer.readline())) is not None:
+        arguments = apply_request(request)
     else:
         return
-    if (obstacle := why_not()) is not None:
+    if (obstacle := fork_obstacle()) is not None:
         print(f"{obstacle}, so each rank starts its own interpreter")
     else:
-        arguments = forking(arguments)
-        note_every_end()
+        arguments = fork_arguments(arguments)
+        log_every_exit()
     try:
         torchrun(arguments)
     finally:
@@ -145,22 +145,22 @@ def use_one_thread_for_several_ranks(arguments: Sequence[str]) -> None:
         os.environ.setdefault(threads.GIVEN, "1")
 
 
-def follow(order: TorchrunOrder) -> Sequence[str]:
-    """Adopt an order's environment and log; return torchrun's arguments."""
+def apply_request(request: TorchrunRequest) -> Sequence[str]:
+    """Adopt a request's environment and log; return torchrun's arguments."""
     os.environ.clear()
-    os.environ.update(order.environment)
+    os.environ.update(request.environment)
     os.environ[lifeline.COMMAND_PID] = str(os.getpid())
-    use_one_thread_for_several_ranks(order.arguments)
-    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    for source, standard in ((nothing, 0), (log, 1), (log, 2)):
+    use_one_thread_for_several_ranks(request.arguments)
+    log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    null_input = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for source, standard in ((null_input, 0), (log, 1), (log, 2)):
         os.dup2(source, standard)
     os.close(log)
-    os.close(nothing)
-    return order.arguments
+    os.close(null_input)
+    return request.arguments
 
 
-def why_not() -> str | None:
+def fork_obstacle() -> str | None:
     """Return why ranks cannot be forked; None if they can."""
     try:
         multiprocessing.get_context("fork").Event()
@@ -169,7 +169,7 @@ def why_not() -> str | None:
     return None
 
 
-def note_every_end() -> None:
+def log_every_exit() -> None:
     """Patch torchrun's polling: log each rank's exit code, and finish when all ranks have succeeded.
 
     For forked ranks torchrun reports only one exit, which may be a consequence of another rank's failure.
@@ -177,17 +177,17 @@ def note_every_end() -> None:
     """
     from torch.multiprocessing.spawn import ProcessContext
 
-    join, noted = ProcessContext.join, set()
+    join, logged = ProcessContext.join, set()
 
     def poll_all(
         self: ProcessContext, timeout: float | None = None, grace_period: float | None = None
     ) -> bool:
-        ends = [process.exitcode for process in self.processes]
-        for rank, exit_code in enumerate(ends):
-            if exit_code and rank not in noted:
-                noted.add(rank)
+        exit_codes = [process.exitcode for process in self.processes]
+        for rank, exit_code in enumerate(exit_codes):
+            if exit_code and rank not in logged:
+                logged.add(rank)
                 print(exit_line(rank, exit_code), flush=True)
-        if timeout is not None and all(exit_code == 0 for exit_code in ends):
+        if timeout is not None and all(exit_code == 0 for exit_code in exit_codes):
             sys.exit(0)  # torchrun itself would wait for return values, which no rank sends
         return bool(join(self, timeout, grace_period))
 

@@ -26,7 +26,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainers.contract.config import Config
-from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING, Answer, Beat, from_bytes
+from trainers.contract.heartbeats import (
+    BUILDING,
+    BUSY_FACTOR,
+    ENDING,
+    STARTING,
+    Answer,
+    Heartbeat,
+    from_bytes,
+)
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Gap, Views
@@ -37,20 +45,20 @@ from trainers.machine.processes import Effort
 
 # The maximum time counted between two checks. More may be this process's own pause (SIGSTOP, a suspended
 # machine), which says nothing about the ranks.
-LONGEST_INTERVAL_S = 2.0
+MAX_INTERVAL_S = 2.0
 # For a stop request: a rank that has been idle for this long is not busy.
 BUSY_UNTIL_S = 1.0
 # For a stop request: a rank with a heartbeat within this time makes progress, even if it sleeps between
 # heartbeats, as the host of a GPU does. A hanging run is still stopped as early as without this rule: this
-# time and `stopping.LIFE_GRACE_S` add up to `stopping.STOP_GRACE_S`.
-GETS_ON_UNTIL_S = 5.0
+# time and `stopping.WORK_GRACE_S` add up to `stopping.STOP_GRACE_S`.
+PROGRESS_UNTIL_S = 5.0
 # GPU steps have similar durations, so a host may be silent for this multiple of the last gap.
 LAST_GAP_FACTOR = 1.5
 # Share of a core that counts as work. A rank that only waits takes 1% to 2%.
 WORKING_SHARE = 0.15
 # The same share if the time that threads wait for a core is included: on a busy machine, a computing rank
 # needs a core all the time but gets little CPU time.
-WANTING_SHARE = 0.6
+CPU_DEMAND_SHARE = 0.6
 WORKING_BYTES_PER_S = 256 * 1024
 
 
@@ -68,18 +76,18 @@ class RankWatch:
 
     rank: int
     host: str = ""
-    beat: Beat | None = None
+    heartbeat: Heartbeat | None = None
     effort: Effort | None = None
     silent_s: float = 0.0
     idle_s: float = 0.0
     last_gap_s: float = 0.0
     is_gone: bool = False
 
-    def update(self, beat: Beat | None, effort: Effort | None, passed_s: float) -> None:
+    def update(self, heartbeat: Heartbeat | None, effort: Effort | None, passed_s: float) -> None:
         """Record a check `passed_s` after the last one; `effort` is None if it was not sampled."""
         before, self.effort = self.effort, effort
-        if beat is not None and (self.beat is None or beat.count != self.beat.count):
-            self.beat = beat
+        if heartbeat is not None and (self.heartbeat is None or heartbeat.count != self.heartbeat.count):
+            self.heartbeat = heartbeat
             self.last_gap_s, self.silent_s, self.idle_s = self.silent_s, 0.0, 0.0
             self.is_gone = False
             return
@@ -91,23 +99,23 @@ class RankWatch:
         return self.effort is not None and self.effort.is_stopped
 
     @property
-    def gets_on(self) -> bool:
+    def makes_progress(self) -> bool:
         """True if its last heartbeat is recent, or a GPU's step takes no longer than the last one."""
         gap_s = self.last_gap_s if self.is_on_gpu else 0.0
-        return self.beat is not None and self.silent_s < max(GETS_ON_UNTIL_S, LAST_GAP_FACTOR * gap_s)
+        return self.heartbeat is not None and self.silent_s < max(PROGRESS_UNTIL_S, LAST_GAP_FACTOR * gap_s)
 
     @property
     def is_on_gpu(self) -> bool:
-        return self.beat is not None and self.beat.is_on_gpu
+        return self.heartbeat is not None and self.heartbeat.is_on_gpu
 
     @property
-    def counts(self) -> bool:
+    def takes_part(self) -> bool:
         """True if it still takes part in training."""
-        return not self.is_gone and (self.beat is None or self.beat.doing != ENDING)
+        return not self.is_gone and (self.heartbeat is None or self.heartbeat.doing != ENDING)
 
     @property
     def is_building(self) -> bool:
-        return self.beat is None or self.beat.doing in (STARTING, BUILDING)
+        return self.heartbeat is None or self.heartbeat.doing in (STARTING, BUILDING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,43 +137,43 @@ def find_suspicion(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | 
 
     Suspended ranks are checked first: they explain why other ranks are idle.
     """
-    taking_part = [watch for watch in watches if watch.counts]
-    if all(watch.beat is None for watch in taking_part):
+    participants = [watch for watch in watches if watch.takes_part]
+    if all(watch.heartbeat is None for watch in participants):
         return None  # torchrun has not started them yet
-    stopped = [watch.rank for watch in taking_part if watch.is_stopped and watch.silent_s >= limit_s]
-    if stopped:
-        return Suspicion(ranks=tuple(stopped), is_certain=True)
-    idle = [watch.rank for watch in taking_part if watch.idle_s >= limit_s]
-    everybody = tuple(watch.rank for watch in taking_part)
+    stopped_ranks = [watch.rank for watch in participants if watch.is_stopped and watch.silent_s >= limit_s]
+    if stopped_ranks:
+        return Suspicion(ranks=tuple(stopped_ranks), is_certain=True)
+    idle_ranks = [watch.rank for watch in participants if watch.idle_s >= limit_s]
+    all_ranks = tuple(watch.rank for watch in participants)
     # Hosts sleep while their GPUs compute a long step, so for them idle time alone proves nothing.
-    may_wait_for_gpus = all(watch.is_on_gpu and not watch.is_building for watch in taking_part)
-    if len(idle) == len(taking_part) and not may_wait_for_gpus:
-        return Suspicion(ranks=everybody, is_certain=True)
-    if all(watch.silent_s >= BUSY_FACTOR * limit_s for watch in taking_part):
-        return Suspicion(ranks=everybody, is_certain=True)
+    may_wait_for_gpus = all(watch.is_on_gpu and not watch.is_building for watch in participants)
+    if len(idle_ranks) == len(participants) and not may_wait_for_gpus:
+        return Suspicion(ranks=all_ranks, is_certain=True)
+    if all(watch.silent_s >= BUSY_FACTOR * limit_s for watch in participants):
+        return Suspicion(ranks=all_ranks, is_certain=True)
     # While building the job, ranks wait for each other in many ways.
-    doubtful = [rank for rank in idle if not watches[rank].is_building]
-    may_be_deadlock = all(watch.silent_s >= limit_s and watch.is_on_gpu for watch in taking_part)
-    if not doubtful and not may_be_deadlock:
+    doubtful_ranks = [rank for rank in idle_ranks if not watches[rank].is_building]
+    may_be_deadlock = all(watch.silent_s >= limit_s and watch.is_on_gpu for watch in participants)
+    if not doubtful_ranks and not may_be_deadlock:
         return None
-    return Suspicion(ranks=tuple(doubtful), is_certain=False, may_be_deadlock=may_be_deadlock)
+    return Suspicion(ranks=tuple(doubtful_ranks), is_certain=False, may_be_deadlock=may_be_deadlock)
 
 
 def busy_ranks(watches: Sequence[RankWatch]) -> list[RankWatch]:
     """Return the ranks that work or make progress; none if one is suspended: the others wait for it."""
-    taking_part = [watch for watch in watches if watch.counts]
-    if any(watch.is_stopped for watch in taking_part):
+    participants = [watch for watch in watches if watch.takes_part]
+    if any(watch.is_stopped for watch in participants):
         return []
     return [
         watch
-        for watch in taking_part
-        if watch.beat is not None and (watch.gets_on or watch.idle_s < BUSY_UNTIL_S)
+        for watch in participants
+        if watch.heartbeat is not None and (watch.makes_progress or watch.idle_s < BUSY_UNTIL_S)
     ]
 
 
 def counted_s(passed_s: float) -> float:
     """Return the part of the time between two checks that counts: without pauses of this process."""
-    return min(max(passed_s, 0.0), LONGEST_INTERVAL_S)
+    return min(max(passed_s, 0.0), MAX_INTERVAL_S)
 
 
 def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> bool:
@@ -174,12 +182,12 @@ def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> b
     if before is None or now.waits_for_disk:
         return True  # the first sample has nothing to compare with
     cpu_s, io_bytes = now.cpu_s - before.cpu_s, now.io_bytes - before.io_bytes
-    wanted_s = now.wanted_s - before.wanted_s
+    cpu_demand_s = now.wanted_s - before.wanted_s
     if cpu_s < 0 or io_bytes < 0:
         return True  # a child has ended, so its CPU time is no longer included
     return (
         cpu_s >= WORKING_SHARE * passed_s
-        or wanted_s >= WANTING_SHARE * passed_s
+        or cpu_demand_s >= CPU_DEMAND_SHARE * passed_s
         or io_bytes >= WORKING_BYTES_PER_S * passed_s
     )
 
@@ -188,8 +196,8 @@ CHECK_EVERY_S = 1.0
 # After this time of silence a rank's process is sampled; before, the rank counts as being in a step.
 QUIET_FOR_S = 2.0
 MAX_TRACEBACK = 20_000
-MOST_NAMED = 8
-MOST_READ_AT_ONCE = 64
+MAX_NAMED = 8
+MAX_PARALLEL_READS = 64
 # Time for answers: a running rank polls once a second, even in a hang; a suspended rank does not.
 ANSWER_WITHIN_S = 2.5
 ANSWER_POLL_S = 0.05
@@ -202,7 +210,7 @@ class HangWatch:
     """Watches the ranks of one run; `check` returns each hang once.
 
     Attributes:
-        found: The current hang, or None.
+        hang: The current hang, or None.
     """
 
     def __init__(self, run: RunDirectory, config: Config, ranks: Ranks) -> None:
@@ -212,7 +220,7 @@ class HangWatch:
         self._watches = [RankWatch(rank) for rank in range(ranks.num_ranks)]
         self._checked_at = time.monotonic()
         self._since_examined_s = 0.0
-        self.found: Cause | None = None
+        self.hang: Cause | None = None
 
     def check(self) -> Cause | None:
         """Check the ranks if a check is due; return a hang once until `forget`, otherwise None."""
@@ -220,10 +228,10 @@ class HangWatch:
         if passed_s is None:
             return None
         suspicion = find_suspicion(self._watches, self._limit_s)
-        if suspicion is None or self.found is not None or not self._is_examination_due(suspicion, passed_s):
+        if suspicion is None or self.hang is not None or not self._is_examination_due(suspicion, passed_s):
             return None
-        self.found = self._examine(suspicion)
-        return self.found
+        self.hang = self._examine(suspicion)
+        return self.hang
 
     def follow(self) -> float | None:
         """Update the watches if due; return the time that counts since the last update, or None."""
@@ -241,42 +249,42 @@ class HangWatch:
         A rank on a GPU that uses a core may only be waiting: its stack and its collectives decide. If its
         stack cannot be read, it counts as waiting.
         """
-        busy = busy_ranks(self._watches)
-        silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and not watch.gets_on]
-        if len(silent_on_gpu) < len(busy):
+        busy_watches = busy_ranks(self._watches)
+        silent_on_gpu = [watch for watch in busy_watches if watch.is_on_gpu and not watch.makes_progress]
+        if len(silent_on_gpu) < len(busy_watches):
             return True
-        with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
+        with ThreadPoolExecutor(max_workers=MAX_PARALLEL_READS) as pool:
             stacks = list(pool.map(self._ranks.stacks_at_once, [watch.rank for watch in silent_on_gpu]))
-        may_work = [
+        possibly_working = [
             watch
-            for watch, found in zip(silent_on_gpu, stacks, strict=True)
-            if found is not None and not found.is_waiting
+            for watch, rank_stacks in zip(silent_on_gpu, stacks, strict=True)
+            if rank_stacks is not None and not rank_stacks.is_waiting
         ]
-        if not may_work:
+        if not possibly_working:
             return False
         self._ranks.ask()
         answers = self._answers(time.monotonic() + ANSWER_WITHIN_S)
         views = {rank: answer.groups for rank, answer in answers.items()}
-        return not all(_is_held_by_gpu(watch, views) for watch in may_work)
+        return not all(_waits_on_gpu(watch, views) for watch in possibly_working)
 
     @property
     def has_passed(self) -> bool:
         """True if every rank has sent a heartbeat since the hang was found."""
-        return self.found is not None and all(
-            watch.silent_s < self._limit_s for watch in self._watches if watch.counts
+        return self.hang is not None and all(
+            watch.silent_s < self._limit_s for watch in self._watches if watch.takes_part
         )
 
     def forget(self) -> None:
         """Reset, to find the next hang."""
-        self.found = None
+        self.hang = None
 
     def _update(self, watch: RankWatch, passed_s: float) -> None:
-        beat = self._ranks.beat(watch.rank)
-        reads_effort = beat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
-        used = self._ranks.effort(watch.rank) if reads_effort else None
+        heartbeat = self._ranks.heartbeat(watch.rank)
+        reads_effort = heartbeat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
+        effort = self._ranks.effort(watch.rank) if reads_effort else None
         watch.host = self._ranks.host(watch.rank)
-        watch.is_gone = reads_effort and used is None
-        watch.update(beat, used, passed_s)
+        watch.is_gone = reads_effort and effort is None
+        watch.update(heartbeat, effort, passed_s)
 
     def _is_examination_due(self, suspicion: Suspicion, passed_s: float) -> bool:
         """Limit how often ranks that may only be waiting are examined: reading stacks is slow."""
@@ -289,40 +297,38 @@ class HangWatch:
     def _examine(self, suspicion: Suspicion) -> Cause | None:
         # Send the request first: the ranks answer while their stacks are read.
         self._ranks.ask()
-        asked_at = time.monotonic()
+        requested_at = time.monotonic()
         stacks = self._stacks()
-        answers = self._answers(asked_at + ANSWER_WITHIN_S)
+        answers = self._answers(requested_at + ANSWER_WITHIN_S)
         views = {rank: answer.groups for rank, answer in answers.items()}
-        behind = heartbeats.behind_on_gpu(answers)
+        behind = heartbeats.ranks_behind_on_gpu(answers)
         culprits = blocking_ranks(suspicion, self._watches, stacks, views, behind)
         # Reading stacks takes seconds, in which a rank that was only slow sends a heartbeat.
         if not culprits or any(self._has_new_heartbeat(rank) for rank in culprits):
             return None
         cause = describe(culprits, self._watches, stacks, heartbeats.gaps(views), behind)
-        dump = self._save_stacks(cause, stacks)
-        where = "" if dump is None else f" Every rank's stack is in logs/{dump.name}."
-        return replace(cause, hint=f"{cause.hint}{where}")
+        stacks_path = self._save_stacks(cause, stacks)
+        stacks_hint = "" if stacks_path is None else f" Every rank's stack is in logs/{stacks_path.name}."
+        return replace(cause, hint=f"{cause.hint}{stacks_hint}")
 
     def _has_new_heartbeat(self, rank: int) -> bool:
         """True if a rank has sent a heartbeat since the last check."""
-        newest, seen = self._ranks.beat(rank), self._watches[rank].beat
-        return newest is not None and (seen is None or newest.count != seen.count)
+        latest, previous = self._ranks.heartbeat(rank), self._watches[rank].heartbeat
+        return latest is not None and (previous is None or latest.count != previous.count)
 
     def _stacks(self) -> dict[int, Stacks]:
-        ranks = [watch.rank for watch in self._watches if watch.beat and not watch.is_gone]
-        with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
+        ranks = [watch.rank for watch in self._watches if watch.heartbeat and not watch.is_gone]
+        with ThreadPoolExecutor(max_workers=MAX_PARALLEL_READS) as pool:
             return dict(zip(ranks, pool.map(self._ranks.stacks, ranks), strict=True))
 
     def _answers(self, deadline: float) -> dict[int, Answer]:
         """Return the ranks' answers; a rank that does not answer in time is omitted."""
         answers: dict[int, Answer] = {}
-        waited_for = {watch.rank for watch in self._watches if watch.counts and not watch.is_stopped}
-        while waited_for:
-            replies = {
-                rank: answer for rank in waited_for if (answer := self._ranks.answer(rank)) is not None
-            }
-            answers |= {rank: found for rank, answer in replies.items() if (found := from_bytes(answer))}
-            waited_for -= replies.keys()
+        pending = {watch.rank for watch in self._watches if watch.takes_part and not watch.is_stopped}
+        while pending:
+            replies = {rank: answer for rank in pending if (answer := self._ranks.answer(rank)) is not None}
+            answers |= {rank: parsed for rank, answer in replies.items() if (parsed := from_bytes(answer))}
+            pending -= replies.keys()
             if time.monotonic() > deadline:
                 break
             time.sleep(ANSWER_POLL_S)
@@ -330,12 +336,14 @@ class HangWatch:
 
     def _save_stacks(self, cause: Cause, stacks: Mapping[int, Stacks]) -> Path | None:
         path = self._run.logs / time.strftime("hang_%Y%m%d-%H%M%S.txt", time.gmtime())
-        parts = [cause.message]
+        sections = [cause.message]
         for watch in self._watches:
-            words = f"===== rank {watch.rank}: {_activity_text(watch)}"
-            parts.append(f"{words}\n{stacks[watch.rank].text() if watch.rank in stacks else 'It is gone.'}")
+            title = f"===== rank {watch.rank}: {_activity_text(watch)}"
+            sections.append(
+                f"{title}\n{stacks[watch.rank].text() if watch.rank in stacks else 'It is gone.'}"
+            )
         try:
-            path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="backslashreplace")
+            path.write_text("\n\n".join(sections) + "\n", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             print(f"the stacks could not be saved: {explain(error)}", flush=True)
             return None
@@ -356,19 +364,23 @@ def blocking_ranks(
     evidence, all suspected ranks are returned if the suspicion is certain.
     """
     views = views or {}
-    stopped = tuple(rank for rank in suspicion.ranks if watches[rank].is_stopped)
-    if stopped:
-        return stopped
-    known = [rank for rank in suspicion.ranks if rank in stacks and stacks[rank].threads]
-    astray = tuple(
-        rank for rank in known if not stacks[rank].is_waiting and not _is_held_by_gpu(watches[rank], views)
+    stopped_ranks = tuple(rank for rank in suspicion.ranks if watches[rank].is_stopped)
+    if stopped_ranks:
+        return stopped_ranks
+    ranks_with_stacks = [rank for rank in suspicion.ranks if rank in stacks and stacks[rank].threads]
+    stuck_outside = tuple(
+        rank
+        for rank in ranks_with_stacks
+        if not stacks[rank].is_waiting and not _waits_on_gpu(watches[rank], views)
     )
     gaps = heartbeats.gaps(views)
     if not suspicion.is_certain:
         is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, stacks, views)
-        return astray or (is_deadlock and (heartbeats.blamed_ranks(gaps) or _ranks_in_gaps(gaps))) or ()
-    not_begun = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
-    return not_begun or astray or heartbeats.blamed_ranks(gaps) or behind_on_gpu or suspicion.ranks
+        return (
+            stuck_outside or (is_deadlock and (heartbeats.blamed_ranks(gaps) or _ranks_in_gaps(gaps))) or ()
+        )
+    not_started = tuple(rank for rank in suspicion.ranks if watches[rank].heartbeat is None)
+    return not_started or stuck_outside or heartbeats.blamed_ranks(gaps) or behind_on_gpu or suspicion.ranks
 
 
 def _is_deadlock(gaps: Sequence[Gap], stacks: Mapping[int, Stacks], views: Views) -> bool:
@@ -377,21 +389,21 @@ def _is_deadlock(gaps: Sequence[Gap], stacks: Mapping[int, Stacks], views: Views
     A missing rank that waits for no other rank may still arrive.
     """
     return any(gap.is_mismatch for gap in gaps) or any(
-        all(_waits_for_others(rank, stacks, views) for rank in gap.missing) for gap in gaps
+        all(_waits_in_collective(rank, stacks, views) for rank in gap.missing) for gap in gaps
     )
 
 
-def _waits_for_others(rank: int, stacks: Mapping[int, Stacks], views: Views) -> bool:
-    return rank in stacks and stacks[rank].is_waiting and heartbeats.is_in_one(rank, views)
+def _waits_in_collective(rank: int, stacks: Mapping[int, Stacks], views: Views) -> bool:
+    return rank in stacks and stacks[rank].is_waiting and heartbeats.is_in_collective(rank, views)
 
 
-def _is_held_by_gpu(watch: RankWatch, views: Views) -> bool:
+def _waits_on_gpu(watch: RankWatch, views: Views) -> bool:
     """True if a rank's GPU is in an unfinished collective: the rank waits, wherever its stack is.
 
     Its host continues to launch the work of later steps until the launch queue of its GPU is full, then
     blocks at any line of the model that launches a kernel.
     """
-    return watch.is_on_gpu and heartbeats.is_in_one(watch.rank, views)
+    return watch.is_on_gpu and heartbeats.is_in_collective(watch.rank, views)
 
 
 def _ranks_in_gaps(gaps: Sequence[Gap]) -> tuple[int, ...]:
@@ -407,38 +419,41 @@ def describe(
 ) -> Cause:
     """Describe a hang for users: which ranks, since when, where, and a remedy."""
     silent_s = min(watches[rank].silent_s for rank in culprits)
-    standing_at = "; ".join(_location_text(rank, watches, stacks) for rank in culprits[:MOST_NAMED])
+    locations = "; ".join(_location_text(rank, watches, stacks) for rank in culprits[:MAX_NAMED])
     if watches[culprits[0]].is_stopped:
-        why = f"{_ranks(culprits, 'was', 'were')} suspended from outside (SIGSTOP)"
+        reason = f"{_ranks_text(culprits, 'was', 'were')} suspended from outside (SIGSTOP)"
         hint = "Something suspended the process; SIGCONT resumes it."
     elif tuple(culprits) == behind_on_gpu and not gaps:
-        whose = "the GPU of rank" if len(culprits) == 1 else "the GPUs of ranks"
-        names = ", ".join(map(str, culprits[:MOST_NAMED]))
-        why = f"{whose} {names} never finished a backward pass, and the others wait"
+        gpu_text = "the GPU of rank" if len(culprits) == 1 else "the GPUs of ranks"
+        names = ", ".join(map(str, culprits[:MAX_NAMED]))
+        reason = f"{gpu_text} {names} never finished a backward pass, and the others wait"
         hint = "A kernel takes very long or never ends: check what the model computes on this GPU."
     elif (
         len(culprits) > 1
         and (gaps or not watches[0].is_on_gpu)
         and all(rank in stacks and stacks[rank].is_waiting for rank in culprits)
     ):
-        places = {str(stacks[rank].place) for rank in culprits}
+        lines = {str(stacks[rank].location) for rank in culprits}
         if gaps:
-            why, hint = "the ranks wait for each other in different collectives", SAME_COLLECTIVES
-        elif len(places) > 1:
-            why, hint = "the ranks wait for each other at different lines", SAME_COLLECTIVES
+            reason, hint = "the ranks wait for each other in different collectives", SAME_COLLECTIVES
+        elif len(lines) > 1:
+            reason, hint = "the ranks wait for each other at different lines", SAME_COLLECTIVES
         else:
-            why = "every rank waits for the others at the same line"
+            reason = "every rank waits for the others at the same line"
             hint = "The ranks agree about their collectives; the reason is unknown."
     elif len(culprits) == len(watches):
-        why = "no rank makes progress"
+        reason = "no rank makes progress"
         hint = "Check the lines at which the ranks are stuck."
     else:
-        why = f"{_ranks(culprits, 'is stuck', 'are stuck')}, and the others wait"
+        reason = f"{_ranks_text(culprits, 'is stuck', 'are stuck')}, and the others wait"
         is_mismatch = any(gap.is_mismatch for gap in gaps)
         hint = SAME_COLLECTIVES if is_mismatch else "Check the line at which the rank is stuck."
-    gap_words = [words for gap in gaps[:MOST_NAMED] for words in (str(gap), *_gradient_gaps(gap, stacks))]
-    in_what = "".join(f" {words[0].upper()}{words[1:]}." for words in gap_words if words)
-    message = f"The run hangs: {why}. Nothing has been reported for {silent_s:.0f} s: {standing_at}.{in_what}"
+    gap_texts = [text for gap in gaps[:MAX_NAMED] for text in (str(gap), *_gradient_gaps(gap, stacks))]
+    gap_sentences = "".join(f" {text[0].upper()}{text[1:]}." for text in gap_texts if text)
+    message = (
+        f"The run hangs: {reason}. "
+        f"Nothing has been reported for {silent_s:.0f} s: {locations}.{gap_sentences}"
+    )
     rank = _slowest(culprits, watches)
     traceback = stacks[rank].text()[:MAX_TRACEBACK] if rank in stacks else None
     return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)
@@ -453,31 +468,34 @@ def _gradient_gaps(gap: Gap, stacks: Mapping[int, Stacks]) -> list[str]:
     if gap.is_mismatch or any(rank in stacks and stacks[rank].is_in_gradients for rank in waiting):
         return []
     missing = [rank for rank in gap.missing if rank in stacks and stacks[rank].is_in_gradients]
-    who = _ranks(waiting[:MOST_NAMED], "never entered", "never entered")
-    what = f"{who} the all-reduce of the gradients"
-    return [f"{what}, in which rank {rank} waits" for rank in missing[:MOST_NAMED]]
+    ranks_text = _ranks_text(waiting[:MAX_NAMED], "never entered", "never entered")
+    subject = f"{ranks_text} the all-reduce of the gradients"
+    return [f"{subject}, in which rank {rank} waits" for rank in missing[:MAX_NAMED]]
 
 
 def _slowest(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
     """Return the rank with the least progress."""
     return min(
-        culprits, key=lambda rank: (beat.step, beat.doing) if (beat := watches[rank].beat) else (-1, 0)
+        culprits,
+        key=lambda rank: (
+            (heartbeat.step, heartbeat.doing) if (heartbeat := watches[rank].heartbeat) else (-1, 0)
+        ),
     )
 
 
-def _ranks(culprits: Sequence[int], one: str, many: str) -> str:
-    names = ", ".join(map(str, culprits[:MOST_NAMED]))
-    return f"rank {names} {one}" if len(culprits) == 1 else f"ranks {names} {many}"
+def _ranks_text(culprits: Sequence[int], singular: str, plural: str) -> str:
+    names = ", ".join(map(str, culprits[:MAX_NAMED]))
+    return f"rank {names} {singular}" if len(culprits) == 1 else f"ranks {names} {plural}"
 
 
 def _location_text(rank: int, watches: Sequence[RankWatch], stacks: Mapping[int, Stacks]) -> str:
     host = f" ({watches[rank].host})" if watches[rank].host else ""
-    words = f"rank {rank}{host} is {_activity_text(watches[rank])}"
-    place = stacks[rank].place if rank in stacks else None
-    return words if place is None else f"{words}, in {place}"
+    activity = f"rank {rank}{host} is {_activity_text(watches[rank])}"
+    frame = stacks[rank].location if rank in stacks else None
+    return activity if frame is None else f"{activity}, in {frame}"
 
 
 def _activity_text(watch: RankWatch) -> str:
-    if watch.beat is None:
+    if watch.heartbeat is None:
         return "before its first heartbeat"
-    return f"at step {watch.beat.step + 1:,}, {watch.beat.words}"
+    return f"at step {watch.heartbeat.step + 1:,}, {watch.heartbeat.activity}"

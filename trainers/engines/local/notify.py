@@ -27,8 +27,8 @@ from trainers.machine import environment
 
 VARIABLE = environment.NOTIFY_URLS
 TIME_LIMIT_S = 9.0
-TOLD_STATES: frozenset[State] = frozenset({"finished", "failed"})
-NOT_INSTALLED, NOT_AN_ADDRESS, NOT_TAKEN = 3, 4, 5
+NOTIFIED_STATES: frozenset[State] = frozenset({"finished", "failed"})
+NOT_INSTALLED, INVALID_ADDRESS, REJECTED = 3, 4, 5
 TITLE = "Training run ended"
 _NOT_AFFECTED = "The run itself is not affected."
 _PROBLEMS = {
@@ -36,7 +36,7 @@ _PROBLEMS = {
         "the package apprise is not installed",
         f"Install it with: pip install -r {installation.requirements('requirements-notify.txt')}",
     ),
-    NOT_AN_ADDRESS: (
+    INVALID_ADDRESS: (
         f"Apprise does not recognise an address in {VARIABLE}",
         "See docs/notifications.md for their format.",
     ),
@@ -45,9 +45,9 @@ _NOT_SENT = ("a service did not accept the message", f"Check the addresses in {V
 _TOO_SLOW = (f"sending took longer than {TIME_LIMIT_S:.0f} seconds", "Check the network.")
 
 
-def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
+def notify_run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
     """Send one sentence about a run that ended without a stop request; return the problem, or None."""
-    if state not in TOLD_STATES or not os.environ.get(VARIABLE, "").split():
+    if state not in NOTIFIED_STATES or not os.environ.get(VARIABLE, "").split():
         return None
     try:
         sender = subprocess.run(
@@ -62,42 +62,44 @@ def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
         )
         if sender.returncode == 0:
             return None
-        why, hint = _PROBLEMS.get(sender.returncode, _NOT_SENT)
+        reason_text, hint = _PROBLEMS.get(sender.returncode, _NOT_SENT)
     except subprocess.TimeoutExpired:
-        why, hint = _TOO_SLOW
+        reason_text, hint = _TOO_SLOW
     except OSError as error:
-        why, hint = f"the process that sends it could not be started ({error.strerror})", ""
-    message = f"The notification that the run has ended was not sent: {why}."
+        reason_text, hint = f"the process that sends it could not be started ({error.strerror})", ""
+    message = f"The notification that the run has ended was not sent: {reason_text}."
     return Cause(code="notify_failed", message=message, hint=f"{hint} {_NOT_AFFECTED}".strip())
 
 
 def sentence(run: RunDirectory, state: State, reason: str) -> str:
     """Return one sentence with the run's name, final state, reason and best evaluation."""
     best = _best_evaluation(run.events)
-    how_good = (
+    best_text = (
         "" if best is None else f" Best {best[0].replace('_', ' ')}: {best[1]:.4g} at step {best[2]:,}."
     )
     try:
         name = run.read_config().name
     except (OSError, ValueError):
         name = ""
-    return f"{name or run.run_id} {state}: {reason}{how_good}"
+    return f"{name or run.run_id} {state}: {reason}{best_text}"
 
 
 def _best_evaluation(path: Path) -> tuple[str, float, int] | None:
     """Return name, value and step of the best evaluation; steps repeated by a resume replace earlier ones."""
-    kept: list[dict[str, Any]] = []
+    evaluations: list[dict[str, Any]] = []
     try:
         with path.open("rb") as file:
             for line in file:
                 # Read only these kinds: most lines are steps, and a run may have millions of them.
                 if b'"kind":"eval"' in line and line.endswith(b"\n"):
                     event = json.loads(line)
-                    kept = [earlier for earlier in kept if earlier["step"] < event["step"]] + [event]
+                    evaluations = [earlier for earlier in evaluations if earlier["step"] < event["step"]] + [
+                        event
+                    ]
     except OSError:
         return None
     best = None
-    for event in kept:
+    for event in evaluations:
         name = events.primary_metric(event["metrics"])
         if name is not None and events.is_better(name, event["metrics"][name], best[1] if best else None):
             best = (name, event["metrics"][name], event["step"])
@@ -111,11 +113,11 @@ def send(text: str, addresses: list[str]) -> int:
     except ImportError:
         return NOT_INSTALLED
     services = apprise.Apprise()
-    known = [services.add(address) for address in addresses]
-    was_taken = services.notify(body=text, title=TITLE)
-    if not all(known):
-        return NOT_AN_ADDRESS
-    return 0 if was_taken else NOT_TAKEN
+    are_valid = [services.add(address) for address in addresses]
+    was_sent = services.notify(body=text, title=TITLE)
+    if not all(are_valid):
+        return INVALID_ADDRESS
+    return 0 if was_sent else REJECTED
 
 
 if __name__ == "__main__":

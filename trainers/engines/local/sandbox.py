@@ -26,7 +26,7 @@ from trainers.watch.settings import STORE
 
 PROGRAM = "bwrap"
 # File with the folders that the run's script may read. If it exists, the script runs in a sandbox.
-RECORD = "confined.json"
+RECORD_FILE = "confined.json"
 # Files of the rendezvous, in the run's folder.
 _FILES = ("rendezvous", "store")
 SYSTEM = (
@@ -35,7 +35,7 @@ SYSTEM = (
 )  # fmt: skip
 # Paths inside the sandbox, where no other process writes.
 _TEMPORARY, _SHARED, _HOME = "/tmp", "/dev/shm", "/tmp/home"  # noqa: S108 # nosec B108
-TRY_TIMEOUT_S = 10.0
+CHECK_TIMEOUT_S = 10.0
 
 
 def obstacle() -> str | None:
@@ -44,27 +44,27 @@ def obstacle() -> str | None:
     if program is None:
         return "bubblewrap (bwrap) is not installed on this machine"
     try:
-        tried = subprocess.run(
+        trial = subprocess.run(
             [program, "--unshare-net", "--ro-bind", "/", "/", "true"],
             capture_output=True,
             text=True,
-            timeout=TRY_TIMEOUT_S,
+            timeout=CHECK_TIMEOUT_S,
             check=False,
             env=environment.for_a_child(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap cannot be started on this machine: {explain(error)}"
-    if tried.returncode != 0:
-        return f"bubblewrap cannot create a sandbox on this machine: {tried.stderr.strip()[:200]}"
+    if trial.returncode != 0:
+        return f"bubblewrap cannot create a sandbox on this machine: {trial.stderr.strip()[:200]}"
     return None
 
 
 def is_confined(run: RunDirectory) -> bool:
     """True if the script of a run must run in the sandbox."""
-    return (run.path / RECORD).exists()
+    return (run.path / RECORD_FILE).exists()
 
 
-def rendezvous(run: RunDirectory) -> dict[str, str]:
+def rendezvous_variables(run: RunDirectory) -> dict[str, str]:
     """Return the environment for the rendezvous of the ranks inside the sandbox, through files of the run."""
     folder = run.path / "rendezvous"
     plain_files.remove(folder)
@@ -73,13 +73,13 @@ def rendezvous(run: RunDirectory) -> dict[str, str]:
     return {"PET_RDZV_ENDPOINT": agents, STORE: ranks}
 
 
-def wrapped(run: RunDirectory, config: Config, folder: Path, command: Sequence[str]) -> list[str]:
+def wrap_command(run: RunDirectory, config: Config, folder: Path, command: Sequence[str]) -> list[str]:
     """Return a command inside the sandbox and in a folder, if the run is confined.
 
     Raises:
         OSError: if the run must be confined and bubblewrap is missing.
     """
-    record = run.path / RECORD
+    record = run.path / RECORD_FILE
     if not is_confined(run):
         return list(command)
     program = shutil.which(PROGRAM)
@@ -101,7 +101,7 @@ def wrapped(run: RunDirectory, config: Config, folder: Path, command: Sequence[s
     for path in (str(REPOSITORY / "trainers"), str(REPOSITORY / "assets" / "data"), *readable):
         options += ["--ro-bind-try", path, path]
     options += ["--bind", str(run.path), str(run.path)]
-    for name in ("config.json", "status.json", "owner.json", RECORD, "code"):
+    for name in ("config.json", "status.json", "owner.json", RECORD_FILE, "code"):
         options += ["--ro-bind-try", str(run.path / name), str(run.path / name)]
     options += ["--setenv", "HOME", _HOME, "--setenv", "TMPDIR", _TEMPORARY]
     return [program, *options, "--chdir", str(folder), "--", *command]
@@ -109,8 +109,8 @@ def wrapped(run: RunDirectory, config: Config, folder: Path, command: Sequence[s
 
 def _python_folders(config: Config) -> list[str]:
     """Return the folders that the interpreter needs to start: its environment and its base installation."""
-    chosen = Path(config.script_python or sys.executable)
-    folders = {str(chosen.parent.parent), str(chosen.resolve().parent.parent)}
+    interpreter = Path(config.script_python or sys.executable)
+    folders = {str(interpreter.parent.parent), str(interpreter.resolve().parent.parent)}
     if not config.script_python:
         folders |= {sys.prefix, sys.base_prefix, sys.exec_prefix}
         folders |= {path for path in sys.path if path and "site-packages" in path and os.path.isdir(path)}  # noqa: PTH112

@@ -12,7 +12,7 @@ from trainers.contract import code
 from trainers.contract.config import Config
 from trainers.contract.config.sections import parse_arguments, parse_variables
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.base import CODE_PLACE
+from trainers.engines.base import CODE_PLACEHOLDER
 from trainers.engines.local import sandbox
 from trainers.engines.local.torchrun import RENDEZVOUS, literal_command
 from trainers.files import plain_files
@@ -21,7 +21,7 @@ from trainers.machine import environment, lifeline
 from trainers.watch import spool
 
 # Folder of the run in which a script runs if the user names no other folder.
-WORK = "work"
+WORK_FOLDER = "work"
 # If a script does not poll for a stop, its ranks get SIGTERM at a stop and SIGKILL after this time.
 TERM_GRACE_S = 10.0
 
@@ -48,8 +48,8 @@ def watch_arguments(
 
 
 def script_command(config: Config, run_dir: str, program: Sequence[str]) -> list[str]:
-    """Return the literal command of a script's run, for the project's folder; see `CODE_PLACE`."""
-    arguments = watch_arguments(config, run_dir, CODE_PLACE, config.script_folder or CODE_PLACE)
+    """Return the literal command of a script's run, for the project's folder; see `CODE_PLACEHOLDER`."""
+    arguments = watch_arguments(config, run_dir, CODE_PLACEHOLDER, config.script_folder or CODE_PLACEHOLDER)
     variables = [f"{name}={value}" for name, value in parse_variables(config.script_environment).items()]
     if config.script_start == "python":
         return (
@@ -57,9 +57,9 @@ def script_command(config: Config, run_dir: str, program: Sequence[str]) -> list
             if variables
             else [interpreter(config), *arguments]
         )
-    starter = [config.script_python, "-m", "torch.distributed.run"] if config.script_python else program
+    prefix = [config.script_python, "-m", "torch.distributed.run"] if config.script_python else program
     torchrun = [*RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node), *arguments]
-    command = literal_command(torchrun, starter)
+    command = literal_command(torchrun, prefix)
     return [*command[:1], *variables, *command[1:]]
 
 
@@ -71,9 +71,9 @@ def working_folder(run: RunDirectory, config: Config) -> Path:
     """
     if config.script_folder:
         return Path(config.script_folder)
-    if not (run.path / WORK).exists():
-        shutil.copytree(run.path / code.FOLDER, run.path / WORK)
-    return run.path / WORK
+    if not (run.path / WORK_FOLDER).exists():
+        shutil.copytree(run.path / code.FOLDER, run.path / WORK_FOLDER)
+    return run.path / WORK_FOLDER
 
 
 def launch_script(
@@ -84,7 +84,7 @@ def launch_script(
     variables: Mapping[str, str],
     resume_step: int | None = None,
     *,
-    meeting: Sequence[str] = (),
+    rendezvous_args: Sequence[str] = (),
     is_first_machine: bool = True,
 ) -> subprocess.Popen[bytes]:
     """Start the script of a run; the kernel kills its first process when this process ends.
@@ -92,39 +92,39 @@ def launch_script(
     Args:
         variables: added to its environment: the rendezvous, and settings for the ranks.
         resume_step: the checkpoint that the script continues from.
-        meeting: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
+        rendezvous_args: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
         is_first_machine: True on the machine that prepares the run's folder. Other machines start their ranks
             later.
 
     Raises:
         OSError: if it cannot be started.
     """
-    for left in (details, log):
-        plain_files.remove(left)
+    for stale_path in (details, log):
+        plain_files.remove(stale_path)
     if is_first_machine:
         spool.clear(run.path)
     code_dir = run.path / code.FOLDER
     # Ranks of other machines change to the working folder themselves, because it may not exist yet.
     folder = working_folder(run, config) if is_first_machine else run.path
-    entered = "" if is_first_machine else config.script_folder or str(run.path / WORK)
-    arguments = watch_arguments(config, str(run.path), str(code_dir), entered, resume_step)
+    rank_folder = "" if is_first_machine else config.script_folder or str(run.path / WORK_FOLDER)
+    arguments = watch_arguments(config, str(run.path), str(code_dir), rank_folder, resume_step)
     if config.script_start == "torchrun":
-        meeting = meeting or (*RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node))
-        starter = ["-m", "torch.distributed.run", *meeting]
-        more = dict(variables)
+        rendezvous_args = rendezvous_args or (*RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node))
+        launcher = ["-m", "torch.distributed.run", *rendezvous_args]
+        script_variables = dict(variables)
     else:
-        starter = ["-u"]
+        launcher = ["-u"]
         error_file = details / "none" / "attempt_0" / "0" / "error.json"
         error_file.parent.mkdir(parents=True)
-        more = {**variables, "TORCHELASTIC_ERROR_FILE": str(error_file)}
-    more |= {"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
-    more |= parse_variables(config.script_environment)
-    command = sandbox.wrapped(run, config, folder, [interpreter(config), *starter, *arguments])
+        script_variables = {**variables, "TORCHELASTIC_ERROR_FILE": str(error_file)}
+    script_variables |= {"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    script_variables |= parse_variables(config.script_environment)
+    command = sandbox.wrap_command(run, config, folder, [interpreter(config), *launcher, *arguments])
     with log.open("xb") as output:
         return subprocess.Popen(
             lifeline.bound(*command),
             cwd=folder,
-            env=environment.for_a_child(more),
+            env=environment.for_a_child(script_variables),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

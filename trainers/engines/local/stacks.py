@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.contract.heartbeats import STACKS_SIGNAL, Beat
+from trainers.contract.heartbeats import STACKS_SIGNAL, Heartbeat
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import HeartbeatBoard
+from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, processes
 from trainers.machine.os_errors import explain
@@ -39,7 +39,7 @@ _WAITING_FILES = ("/torch/distributed/", _SHARED_ALL_REDUCE)
 _WAITING_FUNCTIONS = ("_engine_run_backward", "_pre_forward")
 _GPU_FILES, _GPU_FUNCTIONS = "/torch/cuda/", ("synchronize", "elapsed_time")
 # Reads from the device are compiled code and have no Python frame; the source line reveals them.
-_READS_DEVICE = re.compile(r"\.(item|tolist|cpu|synchronize)\(")
+_DEVICE_READ = re.compile(r"\.(item|tolist|cpu|synchronize)\(")
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/")
 _WATCH = f"{REPOSITORY}/trainers/watch/"
 
@@ -64,7 +64,7 @@ class Frame:
     @property
     def reads_device(self) -> bool:
         """True if its source line reads from the device, which waits for all queued work."""
-        return _READS_DEVICE.search(linecache.getline(self.file, self.line)) is not None
+        return _DEVICE_READ.search(linecache.getline(self.file, self.line)) is not None
 
     @property
     def is_ours(self) -> bool:
@@ -108,28 +108,28 @@ class Stacks:
     source: str
 
     @property
-    def standing(self) -> Thread | None:
+    def blocking_thread(self) -> Thread | None:
         """Return the thread that training waits for: the main thread, or one that writes a checkpoint."""
-        main = self.threads[0] if self.threads else None
-        if main is not None and any(frame.function == "join" for frame in main.frames[:3]):
-            return next((thread for thread in self.threads if _is_saving(thread)), main)
-        return main
+        main_thread = self.threads[0] if self.threads else None
+        if main_thread is not None and any(frame.function == "join" for frame in main_thread.frames[:3]):
+            return next((thread for thread in self.threads if _is_saving(thread)), main_thread)
+        return main_thread
 
     @property
-    def place(self) -> Frame | None:
+    def location(self) -> Frame | None:
         """Return the innermost frame of this project or a plugin."""
-        frames = self.standing.frames if self.standing else ()
+        frames = self.blocking_thread.frames if self.blocking_thread else ()
         return next((frame for frame in frames if frame.is_ours), frames[0] if frames else None)
 
     @property
     def is_waiting(self) -> bool:
         """True if training waits for the other ranks."""
-        return self.standing is not None and self.standing.is_waiting
+        return self.blocking_thread is not None and self.blocking_thread.is_waiting
 
     @property
     def is_in_gradients(self) -> bool:
         """True if it is in the gradient all-reduce in shared memory, which torch does not record."""
-        return self.place is not None and self.place.file.endswith(_SHARED_ALL_REDUCE)
+        return self.location is not None and self.location.file.endswith(_SHARED_ALL_REDUCE)
 
     def text(self) -> str:
         """Return the stacks of all threads, as text."""
@@ -161,15 +161,15 @@ def _is_saving(thread: Thread) -> bool:
 
 
 def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
-    beside_python = Path(sys.executable).with_name("py-spy")
-    program = str(beside_python) if beside_python.exists() else shutil.which("py-spy")
+    local_program = Path(sys.executable).with_name("py-spy")
+    program = str(local_program) if local_program.exists() else shutil.which("py-spy")
     if program is None:
         return (), "py-spy is not installed"
     problem = ""
     for _ in range(TRIES):  # the process keeps running, and reading fails if a stack changes meanwhile
         command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command,
                 env=environment.for_a_child(),
                 capture_output=True,
@@ -179,13 +179,13 @@ def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return (), explain(error)
-        if done.returncode == 0:
-            return threads_of_json(done.stdout), ""
-        problem = (done.stderr.strip().splitlines() or ["py-spy printed no error"])[-1][:200]
+        if result.returncode == 0:
+            return parse_py_spy(result.stdout), ""
+        problem = (result.stderr.strip().splitlines() or ["py-spy printed no error"])[-1][:200]
     return (), problem
 
 
-def threads_of_json(text: str) -> tuple[Thread, ...]:
+def parse_py_spy(text: str) -> tuple[Thread, ...]:
     """Parse the output of py-spy; main thread first."""
     threads = [
         Thread(
@@ -220,17 +220,17 @@ def _by_faulthandler(pid: int, rank_log: Path) -> tuple[Thread, ...]:
     with rank_log.open("rb") as log:
         log.seek(start)
         answer = log.read(1024 * 1024).decode("utf-8", errors="replace")
-    return threads_of_faulthandler(answer.splitlines())
+    return parse_faulthandler(answer.splitlines())
 
 
-def threads_of_faulthandler(lines: Sequence[str]) -> tuple[Thread, ...]:
+def parse_faulthandler(lines: Sequence[str]) -> tuple[Thread, ...]:
     """Parse the output of Python's faulthandler, which lists the main thread last; main thread first."""
     threads: list[list[Frame]] = []
     for line in lines:
         if _THREAD.match(line):
             threads.append([])
-        elif threads and (found := _FRAME.match(line)):
-            frame = Frame(file=found["file"], line=int(found["line"]), function=found["function"])
+        elif threads and (match := _FRAME.match(line)):
+            frame = Frame(file=match["file"], line=int(match["line"]), function=match["function"])
             threads[-1].append(frame)
     names = ["MainThread", *(f"another thread ({number})" for number in range(1, len(threads)))]
     return tuple(
@@ -243,39 +243,39 @@ class Ranks:
 
     num_machines = 1
 
-    def __init__(self, run: RunDirectory, board: HeartbeatBoard) -> None:
+    def __init__(self, run: RunDirectory, heartbeat_memory: HeartbeatMemory) -> None:
         self.run = run
-        self.board = board
-        self.num_ranks = board.num_ranks
+        self.heartbeat_memory = heartbeat_memory
+        self.num_ranks = heartbeat_memory.num_ranks
 
-    def beat(self, rank: int) -> Beat | None:
+    def heartbeat(self, rank: int) -> Heartbeat | None:
         """Return a rank's latest heartbeat; None before its first."""
-        return self.board.read(rank)
+        return self.heartbeat_memory.read(rank)
 
     def effort(self, rank: int) -> Effort | None:
         """Return the resources that a rank's process has used so far; None if it has ended."""
-        beat = self.board.read(rank)
-        return None if beat is None else processes.sample_effort(beat.pid)
+        heartbeat = self.heartbeat_memory.read(rank)
+        return None if heartbeat is None else processes.sample_effort(heartbeat.pid)
 
     def ask(self) -> None:
         """Ask every rank for the collectives it is in."""
-        self.board.ask()
+        self.heartbeat_memory.ask()
 
     def answer(self, rank: int) -> bytes | None:
         """Return a rank's answer to the latest request; None if it has not answered."""
-        return self.board.answer(rank)
+        return self.heartbeat_memory.answer(rank)
 
     def stacks(self, rank: int) -> Stacks:
         """Return a rank's stacks, after the latest request. Takes seconds."""
-        beat = self.board.read(rank)
-        if beat is None:
+        heartbeat = self.heartbeat_memory.read(rank)
+        if heartbeat is None:
             return Stacks(threads=(), source="The rank has not started.")
-        return read(beat.pid, self.run.rank_log(rank))
+        return read(heartbeat.pid, self.run.rank_log(rank))
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
         """Return a rank's stacks without its cooperation; None if they cannot be read."""
-        beat = self.board.read(rank)
-        return None if beat is None else read_at_once(beat.pid)
+        heartbeat = self.heartbeat_memory.read(rank)
+        return None if heartbeat is None else read_at_once(heartbeat.pid)
 
     def host(self, rank: int) -> str:
         """Return the name of a rank's machine; empty if there is only one."""
@@ -289,11 +289,11 @@ class Ranks:
     def terminate_elsewhere(self) -> None:
         """Make the other machines send SIGTERM to their ranks."""
 
-    def cut_off(self) -> str:
+    def network_failure(self) -> str:
         """Return the machines that cannot reach each other, as text; empty if none are known."""
         return ""
 
-    def why_ended(self, rank: int) -> str:
+    def kill_reason(self, rank: int) -> str:
         """Return why the launcher of a rank's machine has killed the rank; empty if it has not."""
         del rank
         return ""

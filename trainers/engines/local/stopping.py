@@ -23,7 +23,7 @@ from trainers.contract.commands import Command, Incoming
 from trainers.contract.config import Config
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import RANK_KILL_ASKED, Status
+from trainers.contract.status import RANK_KILL_REQUESTED, Status
 from trainers.engines.base import Engine, status_on
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
@@ -41,14 +41,14 @@ Action = Literal["wait", "terminate", "kill"]
 STOP_GRACE_S = 8.0
 # Grace period for a run that begins to save late, and its deadline after the stop request.
 SAVE_GRACE_S = 4.0
-LATEST_S = 11.0
+MAX_SAVE_START_S = 11.0
 TERM_GRACE_S = 2.0
 # Time for a script to save after SIGTERM.
 SCRIPT_TERM_GRACE_S = 10.0
 # A stop waits for a run that works (compiles, for example) until this time after the last sign of work, but
 # not longer than the maximum after the request.
-LIFE_GRACE_S = 3.0
-LONGEST_WORK_S = 120.0
+WORK_GRACE_S = 3.0
+MAX_WORK_S = 120.0
 # For a run that has reported its end and does not exit: limits from its last state, and from a stop request.
 EXIT_GRACE_S = 30.0
 STOPPED_EXIT_S = 9.5
@@ -76,11 +76,11 @@ class Escalation:
     def __init__(self, now: float) -> None:
         self.term_grace_s = TERM_GRACE_S
         self._requested_at: float | None = None
-        self._unsaved_at: float | None = None
+        self._stop_without_save_at: float | None = None
         self._changed_at = now
         self._saving = Saving()
-        self._grown_at = self._moved_at = 0.0
-        self._alive_at = -math.inf
+        self._size_changed_at = self._save_progress_at = 0.0
+        self._last_work_at = -math.inf
         self._terminated_at: float | None = None
         # True if the system requested the end (SIGTERM).
         self.is_end_requested = False
@@ -97,29 +97,29 @@ class Escalation:
         """Record a stop request. Only the first request, and the first one without saving, set deadlines."""
         if self._requested_at is None:
             self._requested_at = at
-        if not save and self._unsaved_at is None:
-            self._unsaved_at = at
+        if not save and self._stop_without_save_at is None:
+            self._stop_without_save_at = at
 
-    def take_back(self) -> None:
+    def withdraw_stop(self) -> None:
         """Record that the run refused to stop and continues."""
-        self._requested_at = self._unsaved_at = None
-        self._alive_at = -math.inf
+        self._requested_at = self._stop_without_save_at = None
+        self._last_work_at = -math.inf
 
     def state_changed(self, at: float) -> None:
         """Record that the run has changed its state."""
         self._changed_at = at
 
-    def note_life(self, at: float) -> None:
+    def note_work(self, at: float) -> None:
         """Record that the run works, and so may still read the request."""
-        if self._requested_at is not None and at < self._requested_at + LONGEST_WORK_S:
-            self._alive_at = at
+        if self._requested_at is not None and at < self._requested_at + MAX_WORK_S:
+            self._last_work_at = at
 
-    def depends_on_life(self, state: State, now: float) -> bool:
+    def depends_on_work(self, state: State, now: float) -> bool:
         """True if SIGTERM is due soon unless the run works, so that sampling its work is worthwhile."""
-        if self._requested_at is None or self._unsaved_at is not None or self.is_forced:
+        if self._requested_at is None or self._stop_without_save_at is not None or self.is_forced:
             return False
-        since_s = now - self._requested_at
-        return state in ("running", "paused") and STOP_GRACE_S - LIFE_GRACE_S <= since_s < LONGEST_WORK_S
+        waited_s = now - self._requested_at
+        return state in ("running", "paused") and STOP_GRACE_S - WORK_GRACE_S <= waited_s < MAX_WORK_S
 
     def is_overdue(self, now: float) -> bool:
         """True if the run should have obeyed the request by now."""
@@ -128,9 +128,9 @@ class Escalation:
     def note_saving(self, saving: Saving, at: float) -> None:
         """Record the progress of the checkpoint that is being written."""
         if saving.num_bytes != self._saving.num_bytes:
-            self._grown_at = self._moved_at = at
-        elif saving.num_bytes and saving.is_at_disk and at - self._grown_at < FLUSH_S:
-            self._moved_at = at
+            self._size_changed_at = self._save_progress_at = at
+        elif saving.num_bytes and saving.is_at_disk and at - self._size_changed_at < FLUSH_S:
+            self._save_progress_at = at
         self._saving = saving
 
     def decide(self, state: State, now: float) -> Action:
@@ -150,20 +150,20 @@ class Escalation:
             return None
         if state in ("queued", "starting"):
             return self._requested_at  # no step has been trained, so there is nothing to save
-        if self._unsaved_at is not None:
-            return self._unsaved_at + STOP_GRACE_S
-        deadline = max(self._requested_at, self._moved_at) + STOP_GRACE_S
+        if self._stop_without_save_at is not None:
+            return self._stop_without_save_at + STOP_GRACE_S
+        deadline = max(self._requested_at, self._save_progress_at) + STOP_GRACE_S
         if state != "stopping":
-            return max(deadline, self._alive_at + LIFE_GRACE_S)
+            return max(deadline, self._last_work_at + WORK_GRACE_S)
         # A run that was busy gets its time to save from the moment when it read the request.
-        is_late = self._changed_at > self._alive_at + LIFE_GRACE_S
-        latest = self._requested_at + LATEST_S if is_late else math.inf
+        is_late = self._changed_at > self._last_work_at + WORK_GRACE_S
+        latest = self._requested_at + MAX_SAVE_START_S if is_late else math.inf
         return max(deadline, min(self._changed_at + SAVE_GRACE_S, latest))
 
     def _exit_deadline(self) -> float:
         if self._requested_at is None:
             return self._changed_at + EXIT_GRACE_S
-        if self._changed_at > self._requested_at + LATEST_S:
+        if self._changed_at > self._requested_at + MAX_SAVE_START_S:
             # saving may have taken longer than the usual limit
             return self._changed_at + STOPPED_EXIT_GRACE_S
         return max(self._requested_at + STOPPED_EXIT_S, self._changed_at + LATE_EXIT_GRACE_S)
@@ -188,7 +188,7 @@ def kill_rank(run: RunDirectory, status: Status, rank: int) -> None:
     bits = ", with the same bits" if _repeats_bits(run) else ""
     message = f"Rank {rank} is killed (SIGKILL), as requested on this page."
     hint = f"The run fails now. Resume continues from its latest checkpoint{bits}."
-    warning = Cause(code=RANK_KILL_ASKED, message=message, hint=hint, rank=rank)
+    warning = Cause(code=RANK_KILL_REQUESTED, message=message, hint=hint, rank=rank)
     try:
         diagnosis.append_within_limits(run, [("warning", warning.fields())])
     except OSError as error:
@@ -217,13 +217,13 @@ def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psu
     """
     log = run.rank_log(rank).resolve()
     try:
-        below = supervisor.children(recursive=True)
+        descendants = supervisor.children(recursive=True)
     except psutil.NoSuchProcess:
         return None
-    found = {process.pid: process for process in below if processes.output_of(process.pid) == log}
-    for process in found.values():
+    candidates = {process.pid: process for process in descendants if processes.output_of(process.pid) == log}
+    for process in candidates.values():
         try:
-            if process.ppid() not in found and process.status() != psutil.STATUS_ZOMBIE:
+            if process.ppid() not in candidates and process.status() != psutil.STATUS_ZOMBIE:
                 return process
         except psutil.NoSuchProcess:
             continue
@@ -231,17 +231,17 @@ def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psu
 
 
 # Maximum plausible delay of a reader that was suspended. A longer delay means that the clock was set.
-MOST_LATE_S = 5.0
+MAX_COMMAND_AGE_S = 5.0
 
 
-def late_s(request: Command) -> float:
+def command_age_s(request: Command) -> float:
     """Return the age of a request in seconds when it is read; 0 if it is unknown or in the future."""
     age_s = time.time() - request.time_unix_s
-    return min(age_s, MOST_LATE_S) if request.time_unix_s > 0 and age_s > 0 else 0.0  # false for NaN
+    return min(age_s, MAX_COMMAND_AGE_S) if request.time_unix_s > 0 and age_s > 0 else 0.0  # false for NaN
 
 
 SAVING_SAMPLE_S = 0.5
-LIFE_SAMPLE_S = 1.5
+WORK_SAMPLE_S = 1.5
 NODE_LOST = "node_lost"
 NODES_CUT_OFF = "nodes_cut_off"
 
@@ -260,14 +260,14 @@ class RunGuard:
         self._run = run
         self._incoming = Incoming(run.commands)
         self.escalation = Escalation(time.monotonic())
-        self._saving_sampled_at = self._life_sampled_at = 0.0
+        self._saving_sampled_at = self._work_sampled_at = 0.0
         self._io_bytes = 0
         self._ranks: Ranks | None = None
         self._watch: HangWatch | None = None
         self._waits_on_hang = False
         self._has_warned_of_wait = False
         self._script: Config | None = None
-        self._was_asked = False
+        self._script_polls_stop = False
         self.commands_offset = self._incoming.offset
         self.unanswered: list[str] = []
         self.fatal: Cause | None = None
@@ -288,11 +288,11 @@ class RunGuard:
         for request in self._incoming.stops():
             self.unanswered.append(request.id)
             if self._script is None:
-                self.escalation.request_stop(time.monotonic() - late_s(request), save=request.save)
+                self.escalation.request_stop(time.monotonic() - command_age_s(request), save=request.save)
             else:
                 self._request_stop_of_script(request)
 
-    def watch_script(self, config: Config) -> None:
+    def set_script(self, config: Config) -> None:
         """Note that the run is a user's script, which may not ask whether it should stop."""
         self._script = config
         self.escalation.term_grace_s = SCRIPT_TERM_GRACE_S
@@ -300,30 +300,33 @@ class RunGuard:
     def _request_stop_of_script(self, request: Command) -> None:
         """Give a script that asks, or saves, the usual time to stop; end any other one now."""
         control = spool.Control(self._run.path)
-        self._was_asked, saves = bool(control.get(spool.ASKS)), bool(control.get(spool.SAVES))
-        may_obey = self._was_asked or saves
-        passed_s = late_s(request) if may_obey else STOP_GRACE_S
-        self.escalation.request_stop(time.monotonic() - passed_s, save=saves)
-        if not may_obey:
-            self._note("state", {"state": "stopping", "reason": self.force_text()})
+        self._script_polls_stop, saves = bool(control.get(spool.ASKS)), bool(control.get(spool.SAVES))
+        may_stop = self._script_polls_stop or saves
+        elapsed_s = command_age_s(request) if may_stop else STOP_GRACE_S
+        self.escalation.request_stop(time.monotonic() - elapsed_s, save=saves)
+        if not may_stop:
+            self._note("state", {"state": "stopping", "reason": self.describe_force()})
 
-    def force_text(self) -> str:
+    def describe_force(self) -> str:
         """Return how a script is, or was, ended by force."""
-        why = (
+        reason = (
             "The script did not stop in time"
-            if self._was_asked
+            if self._script_polls_stop
             else "The script does not call watch.should_stop()"
         )
-        return f"{why}. It gets SIGTERM, and SIGKILL after {SCRIPT_TERM_GRACE_S:.0f} s."
+        return f"{reason}. It gets SIGTERM, and SIGKILL after {SCRIPT_TERM_GRACE_S:.0f} s."
 
     def note_events(self, batch: Sequence[Mapping[str, Any]], state: State) -> None:
         """Record the run's new events, which followed `state`: answers to requests, and new states."""
-        answered = {event["id"] for event in batch if event["kind"] == "command"}
-        self.unanswered = [request for request in self.unanswered if request not in answered]
-        *earlier, newest = [state, *(event["state"] for event in batch if event["kind"] == "state")]
-        if "stopping" in earlier and newest in ("running", "paused"):
-            self.escalation.take_back()  # the run could not save, so it refused the stop and continues
-        if newest != state:
+        answered_ids = {event["id"] for event in batch if event["kind"] == "command"}
+        self.unanswered = [request for request in self.unanswered if request not in answered_ids]
+        *earlier_states, newest_state = [
+            state,
+            *(event["state"] for event in batch if event["kind"] == "state"),
+        ]
+        if "stopping" in earlier_states and newest_state in ("running", "paused"):
+            self.escalation.withdraw_stop()  # the run could not save, so it refused the stop and continues
+        if newest_state != state:
             self.escalation.state_changed(time.monotonic())
 
     def enforce(self, state: State, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
@@ -337,7 +340,7 @@ class RunGuard:
         if self.escalation.is_stop_requested and now - self._saving_sampled_at >= SAVING_SAMPLE_S:
             self._saving_sampled_at = now
             self.escalation.note_saving(self._sample_saving(), now)
-        self._sample_life(state, now)
+        self._sample_work(state, now)
         action = self.escalation.decide(state, now)
         if action == "terminate":
             tree.update(now=True)
@@ -354,22 +357,22 @@ class RunGuard:
         num_bytes = self._run.bytes_being_saved()
         if num_bytes == 0 or self._ranks is None:
             return Saving(num_bytes=num_bytes)
-        efforts = [found for rank in range(self._ranks.num_ranks) if (found := self._ranks.effort(rank))]
-        before, self._io_bytes = self._io_bytes, sum(found.io_bytes for found in efforts)
-        is_moving = self._io_bytes - before >= WORKING_BYTES_PER_S * SAVING_SAMPLE_S
+        efforts = [effort for rank in range(self._ranks.num_ranks) if (effort := self._ranks.effort(rank))]
+        io_bytes_before, self._io_bytes = self._io_bytes, sum(effort.io_bytes for effort in efforts)
+        is_moving = self._io_bytes - io_bytes_before >= WORKING_BYTES_PER_S * SAVING_SAMPLE_S
         return Saving(
-            num_bytes=num_bytes, is_at_disk=is_moving or any(found.waits_for_disk for found in efforts)
+            num_bytes=num_bytes, is_at_disk=is_moving or any(effort.waits_for_disk for effort in efforts)
         )
 
-    def _sample_life(self, state: State, now: float) -> None:
+    def _sample_work(self, state: State, now: float) -> None:
         """Sample whether the run works, if a deadline depends on this; warn once that the stop waits."""
-        is_due = now - self._life_sampled_at >= LIFE_SAMPLE_S
-        if self._watch is None or not is_due or not self.escalation.depends_on_life(state, now):
+        is_due = now - self._work_sampled_at >= WORK_SAMPLE_S
+        if self._watch is None or not is_due or not self.escalation.depends_on_work(state, now):
             return
-        self._life_sampled_at = now
+        self._work_sampled_at = now
         if not self._watch.is_at_work():
             return
-        self.escalation.note_life(now)
+        self.escalation.note_work(now)
         if self.escalation.is_overdue(now) and not self._has_warned_of_wait:
             self._has_warned_of_wait = True
             message = "The ranks are still computing a step, so Stop waits for them, at most two minutes."
@@ -380,23 +383,23 @@ class RunGuard:
     def has_other_machines(self) -> bool:
         return self._ranks is not None and self._ranks.num_machines > 1
 
-    def cut_off(self) -> Cause | None:
+    def network_failure(self) -> Cause | None:
         """Return a recently observed network failure between two machines, or None."""
-        if self._ranks is None or not (words := self._ranks.cut_off()):
+        if self._ranks is None or not (message := self._ranks.network_failure()):
             return None
         hint = "Check the network between these machines."
-        return Cause(code=NODES_CUT_OFF, message=words, hint=hint)
+        return Cause(code=NODES_CUT_OFF, message=message, hint=hint)
 
-    def why_ended(self, rank: int) -> str:
+    def kill_reason(self, rank: int) -> str:
         """Return why the launcher of a rank's machine has killed it; empty if it has not."""
-        return "" if self._ranks is None else self._ranks.why_ended(rank)
+        return "" if self._ranks is None else self._ranks.kill_reason(rank)
 
     def _check_for_lost_node(self, tree: ProcessTree) -> None:
         """End a run on several machines when a machine stops reporting: its ranks never come back."""
-        if self._ranks is None or self.fatal is not None or not (lost := self._ranks.lost_node()):
+        if self._ranks is None or self.fatal is not None or not (message := self._ranks.lost_node()):
             return
         hint = "Check that this machine, its network and the shared folder work."
-        self.fatal = Cause(code=NODE_LOST, message=lost, hint=hint)
+        self.fatal = Cause(code=NODE_LOST, message=message, hint=hint)
         tree.kill()
 
     def _check_for_hang(self, state: State, tree: ProcessTree) -> None:
@@ -408,65 +411,70 @@ class RunGuard:
             # Keep following: `is_at_work` needs current watches.
             watch.follow()
             return
-        found = watch.check()
-        if found is not None and (cut := self.cut_off()) is not None:
-            found = replace(found, code=cut.code, message=f"{cut.message} {found.message}", hint=cut.hint)
-        if found is not None and not self._waits_on_hang:
-            self.fatal = found
+        hang = watch.check()
+        if hang is not None and (network_failure := self.network_failure()) is not None:
+            hang = replace(
+                hang,
+                code=network_failure.code,
+                message=f"{network_failure.message} {hang.message}",
+                hint=network_failure.hint,
+            )
+        if hang is not None and not self._waits_on_hang:
+            self.fatal = hang
             tree.kill()
-        elif found is not None:
-            hint = f"{found.hint} This run waits on a hang (setting on_hang); press Stop to end it."
-            self._note("warning", replace(found, hint=hint).fields())
+        elif hang is not None:
+            hint = f"{hang.hint} This run waits on a hang (setting on_hang); press Stop to end it."
+            self._note("warning", replace(hang, hint=hint).fields())
         elif watch.has_passed:
             watch.forget()
             message = "The run continues: every rank sends heartbeats again."
-            over = Cause(code="hang_over", message=message, hint="No action is needed.")
-            self._note("warning", over.fields())
+            resumed = Cause(code="hang_over", message=message, hint="No action is needed.")
+            self._note("warning", resumed.fields())
 
     def _note(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Append an event between rank 0's events; if the disk is full, only print it to the log."""
         try:
             diagnosis.append_within_limits(self._run, [(kind, fields)])
         except OSError as error:
-            words = fields.get("message", fields.get("reason"))
-            print(f"an event could not be written: {words} ({explain(error)})", flush=True)
+            text = fields.get("message", fields.get("reason"))
+            print(f"an event could not be written: {text} ({explain(error)})", flush=True)
 
 
 POLL_EVERY_S = 0.5
-WATCHED_S = 180.0
+MAX_WATCH_S = 180.0
 # The supervisor polls twenty times a second; only reading stacks delays it, by some seconds.
-DEAF_AFTER_S = 9.0
-DEAF_MESSAGE = "The supervisor of this run did not react to Stop and was killed."
+UNRESPONSIVE_AFTER_S = 9.0
+UNRESPONSIVE_MESSAGE = "The supervisor of this run did not react to Stop and was killed."
 KILLED_MESSAGE = "The run was killed with all its processes."
 
 
 def watch_for_stop(
     engine: Engine,
     run: RunDirectory,
-    signs_of_life: Callable[[Status], object],
+    read_progress: Callable[[Status], object],
     end: Callable[[Status], None],
-    patience_s: float,
+    limit_s: float,
 ) -> None:
     """Watch a run that has just been sent a stop request. Returns immediately.
 
     Args:
-        signs_of_life: Returns a value that changes while the process works that owns the run.
+        read_progress: Returns a value that changes while the process works that owns the run.
         end: Ends the run's processes and writes its final events. Called if that value does not change for
-            `patience_s`.
+            `limit_s`.
     """
 
     def watch() -> None:
-        began = heard_at = time.monotonic()
-        newest: object = None
+        started_at = changed_at = time.monotonic()
+        last_progress: object = None
         try:
-            while time.monotonic() - began < WATCHED_S:
+            while time.monotonic() - started_at < MAX_WATCH_S:
                 status = status_on(engine, run)
                 if status.state not in events.LIVE_STATES:
                     return
-                signs = signs_of_life(status)
-                if signs != newest:
-                    newest, heard_at = signs, time.monotonic()
-                if time.monotonic() - heard_at > patience_s:
+                progress = read_progress(status)
+                if progress != last_progress:
+                    last_progress, changed_at = progress, time.monotonic()
+                if time.monotonic() - changed_at > limit_s:
                     log.warning("%s does not react to Stop: ending it by force", run.run_id)
                     end(status)
                     return
@@ -491,7 +499,7 @@ def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
         return None
 
 
-def supervisor_signs(run: RunDirectory, status: Status) -> object:
+def supervisor_progress(run: RunDirectory, status: Status) -> object:
     """Resume a run's supervisor if it is suspended; return numbers that change whenever it does anything."""
     if (supervisor := supervisor_of(run, status)) is None:
         return None

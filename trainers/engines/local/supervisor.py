@@ -40,7 +40,7 @@ from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.stopping import RunGuard
 from trainers.engines.local.torchrun_process import Template
-from trainers.engines.local.warm_pool import Order
+from trainers.engines.local.warm_pool import StartRequest
 from trainers.files import private_files
 from trainers.files.json_files import remove_half_written
 from trainers.files.plain_files import is_readable, redirect_output
@@ -52,15 +52,15 @@ from trainers.watch import spool
 
 CHECK_EVERY_S = 0.5
 MAX_BYTES = 64 * 1024 * 1024
-KEPT_BYTES = 8 * 1024 * 1024
+TAIL_BYTES = 8 * 1024 * 1024
 
 
 def cut_long_logs(folder: Path) -> None:
     """Cut logs that are too long, so that a rank that prints endlessly cannot fill the disk."""
     try:
         with os.scandir(folder) as entries:
-            long = [Path(e.path) for e in entries if _is_log(e) and e.stat().st_size > MAX_BYTES]
-        for path in long:
+            long_logs = [Path(e.path) for e in entries if _is_log(e) and e.stat().st_size > MAX_BYTES]
+        for path in long_logs:
             cut_log(path)
     except OSError as error:
         print(f"the logs cannot be inspected: {explain(error)}", flush=True)
@@ -76,10 +76,10 @@ def cut_log(path: Path) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
-        kept = os.pread(fd, KEPT_BYTES, max(0, size - KEPT_BYTES))
-        kept = kept[kept.find(b"\n") + 1 :]
-        missing = f"[{(size - len(kept)) / 1e6:,.0f} MB of this log were removed here to save disk space]\n"
-        os.ftruncate(fd, os.pwrite(fd, missing.encode() + kept, 0))
+        tail = os.pread(fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
+        tail = tail[tail.find(b"\n") + 1 :]
+        notice = f"[{(size - len(tail)) / 1e6:,.0f} MB of this log were removed here to save disk space]\n"
+        os.ftruncate(fd, os.pwrite(fd, notice.encode() + tail, 0))
     finally:
         os.close(fd)
 
@@ -107,23 +107,23 @@ class RundirWatch:
 
     def _read_identity(self) -> tuple[int, int] | None:
         try:
-            about = self._run.path.stat()
+            stat = self._run.path.stat()
             self._run.config.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
             return self._identity  # a network file system that does not respond may recover
-        return about.st_dev, about.st_ino
+        return stat.st_dev, stat.st_ino
 
 
 POLL_S = 0.05
 # How often a supervisor without a run checks its template and measures the free cores.
 WAIT_POLL_S = 0.5
 # Wait for other machines: their torchrun polls several times a second, and a shared folder may be slow.
-OTHERS_KNOW_WITHIN_S, OTHERS_POLL_S = 4.0, 0.2
+EVIDENCE_LIMIT_S, EVIDENCE_POLL_S = 4.0, 0.2
 # Starts torchrun: run, configuration, step to resume from, offset in `commands.jsonl` for the ranks.
 Starter = Callable[[RunDirectory, Config, int | None, int], tuple[subprocess.Popen[bytes], Ranks | None]]
-_FOLLOWED = ("state", "command", "plan", "checkpoint")
+_FOLLOWED_KINDS = ("state", "command", "plan", "checkpoint")
 
 
 def main() -> None:
@@ -163,13 +163,13 @@ def wait_and_supervise(runs_dir: Path) -> int:
         free_cores.note()
         if template.process.poll() is not None:
             return 1
-    order = Order.from_line(sys.stdin.buffer.readline())
-    if order is None:
+    request = StartRequest.from_line(sys.stdin.buffer.readline())
+    if request is None:
         return 0  # the kernel ends the template with this process
-    run = RunDirectory(Path(order.run_dir))
-    os.environ.update(order.environment)
+    run = RunDirectory(Path(request.run_dir))
+    os.environ.update(request.environment)
     redirect_output(run.logs / SUPERVISOR_LOG)
-    return supervise(run, order.resume_step, order.ticket, template)
+    return supervise(run, request.resume_step, request.ticket, template)
 
 
 def supervise(
@@ -197,8 +197,8 @@ class Supervisor:
     Args:
         start: Starts torchrun.
         job: Engine of the run and its handle; None: this process on this machine.
-        goes_on: Returns the reason if the run is restarted after this end, else None.
-        told_to_end: Called immediately when the system requests the end (SIGTERM).
+        restart_reason: Returns the reason if the run is restarted after this end, else None.
+        on_sigterm: Called immediately when the system requests the end (SIGTERM).
 
     Attributes:
         cause: Why the run failed or was ended by force, or None.
@@ -211,12 +211,12 @@ class Supervisor:
         *,
         start: Starter = torchrun_process.start,
         job: tuple[str, Handle] | None = None,
-        goes_on: Callable[[State, Cause | None], str | None] = lambda _state, _cause: None,
-        told_to_end: Callable[[], object] = lambda: None,
+        restart_reason: Callable[[State, Cause | None], str | None] = lambda _state, _cause: None,
+        on_sigterm: Callable[[], object] = lambda: None,
     ) -> None:
         self._run = run
         self._start = start
-        self._goes_on, self._told_to_end = goes_on, told_to_end
+        self._restart_reason, self._on_sigterm = restart_reason, on_sigterm
         self._resume_step = resume_step
         self._is_script = False
         if run.events.exists():
@@ -224,7 +224,7 @@ class Supervisor:
             EventFile(run.events).close()
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
         self._guard = RunGuard(run)
-        self._kills = host.KillWatch()
+        self._kill_watch = host.KillWatch()
         self._reason = ""
         self._num_steps: int | None = None
         self.cause: Cause | None = None
@@ -239,16 +239,16 @@ class Supervisor:
         return self._guard.escalation.is_end_requested
 
     @property
-    def is_stop_asked(self) -> bool:
+    def is_stop_pending(self) -> bool:
         """True if a stop was requested that the run has not completed."""
         return bool(self._guard.unanswered) or self._status.state == "stopping"
 
     def run_to_end(self) -> int:
         """Run torchrun to its end and write the final events; return its exit code."""
-        with contextlib.ExitStack() as for_ranks:
-            return self._run_to_end(for_ranks)
+        with contextlib.ExitStack() as resources:
+            return self._run_to_end(resources)
 
-    def _run_to_end(self, for_ranks: contextlib.ExitStack) -> int:
+    def _run_to_end(self, resources: contextlib.ExitStack) -> int:
         # The first status is the handshake: the engine that started this process waits for its pid.
         self._save_status()
         tickets.close_ticket(self._run)
@@ -261,8 +261,8 @@ class Supervisor:
             config = self._run.read_config()
             self._is_script = config.is_script
             if config.is_script:
-                self._guard.watch_script(config)
-            for_ranks.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
+                self._guard.set_script(config)
+            resources.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
             torchrun = self._start_torchrun(config)
         except (OSError, ValueError) as error:
             hint = "See logs/torchrun.log and config.json."
@@ -281,7 +281,7 @@ class Supervisor:
 
     def _handle_sigterm(self) -> None:
         if not self._guard.escalation.is_end_requested:
-            self._told_to_end()
+            self._on_sigterm()
         self._guard.request_end()
 
     def _follow(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree, watch: RundirWatch) -> bool:
@@ -297,7 +297,7 @@ class Supervisor:
                     tree.kill()
                     return False
                 cut_long_logs(self._run.logs)
-            self._kills.look()
+            self._kill_watch.look()
             # Stop requests first, then the run's answers to them.
             self._guard.read_requests()
             self._follow_events()
@@ -318,7 +318,7 @@ class Supervisor:
 
     def _follow_events(self) -> None:
         """Update `status.json` to the latest state in the run's events."""
-        batch, self._events_offset = events.read(self._run.events, self._events_offset, _FOLLOWED)
+        batch, self._events_offset = events.read(self._run.events, self._events_offset, _FOLLOWED_KINDS)
         for event in batch:
             if event["kind"] == "plan":
                 self._num_steps = event["num_steps"]
@@ -342,13 +342,13 @@ class Supervisor:
             self._status_is_saved = False
             print(f"status.json could not be written, trying again: {explain(error)}", flush=True)
 
-    def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
+    def _conclude(self, exit_code: int, remaining_pids: Sequence[int] = ()) -> None:
         """Determine the final state, from the run's own last state and the force that was used."""
-        if left_over:
-            message = f"Processes of this run could not be ended: {', '.join(map(str, left_over))}."
+        if remaining_pids:
+            message = f"Processes of this run could not be ended: {', '.join(map(str, remaining_pids))}."
             hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
-            left = Cause(code="processes_left", message=message, hint=hint)
-            diagnosis.append_final_events(self._run, [("warning", left.fields())])
+            warning = Cause(code="processes_left", message=message, hint=hint)
+            diagnosis.append_final_events(self._run, [("warning", warning.fields())])
         recorded = self._status.state
         by_system = self._guard.escalation.is_end_requested
         if self._is_script:
@@ -357,10 +357,14 @@ class Supervisor:
             # Rank 0 reports these states after the last save; a later crash during exit does not change them.
             self._finish(recorded, exit_code, None)
         elif self._has_final_checkpoint:
-            late = self._explain(exit_code)
-            message = f"All steps were done and saved. Then, while its processes ended: {late.message}"
-            late = replace(late, code="late_failure_warning", message=message, hint="Nothing is lost.")
-            self._finish("finished", exit_code, late)
+            late_failure = self._explain(exit_code)
+            message = (
+                f"All steps were done and saved. Then, while its processes ended: {late_failure.message}"
+            )
+            late_failure = replace(
+                late_failure, code="late_failure_warning", message=message, hint="Nothing is lost."
+            )
+            self._finish("finished", exit_code, late_failure)
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
         elif self._guard.escalation.is_forced and recorded == "starting" and not by_system:
@@ -372,7 +376,7 @@ class Supervisor:
             cause = self._explain(exit_code)
             # When the system ends the entire job, ranks on other machines may exit before this process gets
             # the signal.
-            if self._guard.escalation.is_end_requested and cause.code in diagnosis.MAY_BE_OUR_END:
+            if self._guard.escalation.is_end_requested and cause.code in diagnosis.SYSTEM_END_CODES:
                 self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=True))
             else:
                 self._finish("failed", exit_code, cause)
@@ -382,14 +386,16 @@ class Supervisor:
 
         A process that aborts in torch's destructors after its script has ended does not count as failed.
         """
-        ends = spool.read_ends(self._run.path, diagnosis.shape(self._run)[0])
+        ends = spool.read_ends(self._run.path, diagnosis.num_ranks_and_machines(self._run)[0])
         has_ended = bool(ends) and all(end == spool.DONE for end in ends)
         is_done = exit_code == 0 or has_ended
         if (
             self._guard.escalation.is_forced and not has_ended
         ):  # else SIGTERM arrived while torchrun was ending
             by_system = self._guard.escalation.is_end_requested
-            self._reason = "The system ended the script (SIGTERM)." if by_system else self._guard.force_text()
+            self._reason = (
+                "The system ended the script (SIGTERM)." if by_system else self._guard.describe_force()
+            )
             self._finish("stopped", exit_code, None)
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
@@ -404,53 +410,59 @@ class Supervisor:
 
     def _explain(self, exit_code: int) -> Cause:
         """Return the cause of a failure; wait some seconds for evidence from other machines."""
-        deadline = time.monotonic() + OTHERS_KNOW_WITHIN_S
+        deadline = time.monotonic() + EVIDENCE_LIMIT_S
         while True:
-            cause = diagnosis.explain_end(self._run, exit_code, self._guard.why_ended)
-            if self._kills.has_just_killed:
-                return diagnosis.with_lack_of_memory(cause)
-            if cause.code not in diagnosis.ONLY_CONSEQUENCES or not self._guard.has_other_machines:
+            cause = diagnosis.explain_end(self._run, exit_code, self._guard.kill_reason)
+            if self._kill_watch.has_just_killed:
+                return diagnosis.add_lack_of_memory(cause)
+            if cause.code not in diagnosis.CONSEQUENCE_CODES or not self._guard.has_other_machines:
                 return cause
-            if (cut := self._guard.cut_off()) is not None:
-                return replace(cut, message=f"{cut.message} {cause.message}", traceback=cause.traceback)
+            if (network_failure := self._guard.network_failure()) is not None:
+                return replace(
+                    network_failure,
+                    message=f"{network_failure.message} {cause.message}",
+                    traceback=cause.traceback,
+                )
             if time.monotonic() > deadline:
                 return cause
-            time.sleep(OTHERS_POLL_S)
+            time.sleep(EVIDENCE_POLL_S)
 
     def _finish(self, state: State, exit_code: int, cause: Cause | None) -> None:
         """Write the final events, unless rank 0 has, then the final status."""
         self.cause = cause
-        again = None if state == "finished" else self._goes_on(state, cause)
-        if again is not None:
+        restart_reason = None if state == "finished" else self._restart_reason(state, cause)
+        if restart_reason is not None:
             # The run will be restarted: write only the state "queued", without a final event. An end that the
             # engine requested is not an error of the run.
-            state, reason = "queued", f"{again} {diagnosis.GOES_ON}"
+            state, reason = "queued", f"{restart_reason} {diagnosis.CONTINUES_HINT}"
             cause = None if self._guard.escalation.is_end_requested else cause
         else:
             if cause is not None and state != "finished":
-                kept = diagnosis.what_is_kept(self._run, self._num_steps)
-                cause = replace(cause, hint=f"{cause.hint} {kept}")
+                checkpoint_text = diagnosis.describe_latest_checkpoint(self._run, self._num_steps)
+                cause = replace(cause, hint=f"{cause.hint} {checkpoint_text}")
             reason = cause.message if cause else self._reason or "The run ended."
-        is_said = self._status.state == state
-        words = diagnosis.causes_of_end(state, reason, cause, self._guard.unanswered, is_said=is_said)
-        if words:
-            diagnosis.append_final_events(self._run, words)
+        is_recorded = self._status.state == state
+        final_events = diagnosis.make_final_events(
+            state, reason, cause, self._guard.unanswered, is_recorded=is_recorded
+        )
+        if final_events:
+            diagnosis.append_final_events(self._run, final_events)
         self._status = replace(
             self._status,
             state=state,
-            exit_code=None if again is not None else exit_code,
+            exit_code=None if restart_reason is not None else exit_code,
             error=f"{cause.message} {cause.hint}" if cause is not None and state == "failed" else None,
-            ended_unix_s=None if again is not None else now_unix_s(),
+            ended_unix_s=None if restart_reason is not None else now_unix_s(),
             last_seen_unix_s=now_unix_s(),
         )
         diagnosis.retry_write("status.json", lambda: self._run.write_status(self._status))
-        if (problem := notify.run_ended(self._run, state, reason)) is not None:
+        if (problem := notify.notify_run_ended(self._run, state, reason)) is not None:
             diagnosis.append_final_events(self._run, [("warning", problem.fields())])
 
 
 def _own_handle() -> Handle:
-    me = psutil.Process()
-    return process_handle(me.pid, me.create_time())
+    process = psutil.Process()
+    return process_handle(process.pid, process.create_time())
 
 
 if __name__ == "__main__":

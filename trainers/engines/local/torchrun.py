@@ -41,7 +41,7 @@ _SUMMARY_RANK = re.compile(
     r"rank\s*:\s*(?P<rank>\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(?P<code>-?\d+)"
 )
 
-_TOLD_END = re.compile(r"^rank (?P<rank>\d+) ended with exit code (?P<code>-?\d+)$", re.MULTILINE)
+_EXIT_LINE = re.compile(r"^rank (?P<rank>\d+) ended with exit code (?P<code>-?\d+)$", re.MULTILINE)
 _FIRST_FAILURE = "Root Cause (first observed failure):"
 
 
@@ -52,8 +52,8 @@ def can_fork() -> bool:
 
 def torchrun_program() -> list[str]:
     """Return the command prefix that starts this interpreter's torchrun."""
-    beside_python = Path(sys.executable).with_name("torchrun")
-    return [str(beside_python)] if beside_python.exists() else [sys.executable, "-m", "torch.distributed.run"]
+    local_program = Path(sys.executable).with_name("torchrun")
+    return [str(local_program)] if local_program.exists() else [sys.executable, "-m", "torch.distributed.run"]
 
 
 def torchrun_arguments(num_ranks: int | str, module: str, *arguments: str) -> list[str]:
@@ -80,19 +80,19 @@ def torchrun_command(
 
 
 def worker_arguments(
-    config: Config, run_dir: Path | str, resume_step: int | None = None, meeting: Sequence[str] = ()
+    config: Config, run_dir: Path | str, resume_step: int | None = None, rendezvous_args: Sequence[str] = ()
 ) -> list[str]:
     """Return torchrun's arguments of the literal command.
 
     Args:
-        meeting: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
+        rendezvous_args: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
     """
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
-    here = (*RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node))
-    return [*(meeting or here), "-m", "trainers.worker", str(run_dir), *resume]
+    local_args = (*RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node))
+    return [*(rendezvous_args or local_args), "-m", "trainers.worker", str(run_dir), *resume]
 
 
-def by_hand(module: str, *arguments: str) -> str:
+def shell_command(module: str, *arguments: str) -> str:
     """Return the shell command that starts a module on two ranks of this machine."""
     return shlex.join(literal_command(torchrun_arguments(2, module, *arguments)))
 
@@ -127,7 +127,7 @@ def torchrun_options(log_dir: Path) -> Mapping[str, str]:
     return {LOG_DIR: str(log_dir), "PET_LOCAL_ADDR": "127.0.0.1", **_NO_PORT}
 
 
-def output_of(run: RunDirectory, machine: int = 0) -> tuple[Path, Path]:
+def output_paths(run: RunDirectory, machine: int = 0) -> tuple[Path, Path]:
     """Return torchrun's log on a machine of a run, and its folder with each rank's error file."""
     name = f"torchrun_{machine}" if machine else "torchrun"
     return run.logs / f"{name}.log", run.logs / name
@@ -176,12 +176,12 @@ def rank_exit_codes(output: str, first_rank: int = 0) -> dict[int, int]:
             from 0; the summary has global ranks.
     """
     summarized = {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(output)}
-    logged = {first_rank + int(match["rank"]): int(match["code"]) for match in _TOLD_END.finditer(output)}
+    logged = {first_rank + int(match["rank"]): int(match["code"]) for match in _EXIT_LINE.finditer(output)}
     return summarized | logged
 
 
 def first_failed_rank(output: str) -> int | None:
     """Return the rank that the last summary names as the first failure."""
-    _, found, summary = output.rpartition(_FIRST_FAILURE)
-    match = _SUMMARY_RANK.search(summary) if found else None
+    _, separator, summary = output.rpartition(_FIRST_FAILURE)
+    match = _SUMMARY_RANK.search(summary) if separator else None
     return None if match is None else int(match["rank"])

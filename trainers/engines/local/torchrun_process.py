@@ -15,16 +15,16 @@ from pathlib import Path
 from trainers.contract import heartbeats
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import HeartbeatBoard
+from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.engines.local import fork_server, sandbox, script_process, torchrun
-from trainers.engines.local.fork_server import TorchrunOrder
+from trainers.engines.local.fork_server import TorchrunRequest
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.torchrun import (
     COMMANDS_OFFSET,
     IS_WARM,
     LOG_DIR,
     RendezvousFiles,
-    output_of,
+    output_paths,
     torchrun_options,
     torchrun_program,
     worker_arguments,
@@ -59,15 +59,15 @@ def use_folder() -> None:
         _multiprocessing_config()["tempdir"] = tempfile.mkdtemp(prefix="r", dir=folder)
 
 
-def remove_own() -> None:
+def remove_own_folder() -> None:
     """Remove the `multiprocessing` folder of this process, if any. `os._exit` does not."""
     if (folder := _multiprocessing_config().get("tempdir")) is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _multiprocessing_config() -> dict[str, str]:
-    found: dict[str, str] = multiprocessing.process.current_process()._config  # type: ignore[attr-defined] # noqa: SLF001
-    return found
+    process_config: dict[str, str] = multiprocessing.process.current_process()._config  # type: ignore[attr-defined] # noqa: SLF001
+    return process_config
 
 
 def start(
@@ -88,22 +88,22 @@ def start(
     """
     is_confined = config.is_script and sandbox.is_confined(run)
     # In a sandbox, process ids differ from those outside, and memory files of this process cannot be opened.
-    board = None if is_confined else HeartbeatBoard(config.world_size)
-    files = sandbox.rendezvous(run) if is_confined else RendezvousFiles().environment
+    heartbeat_memory = None if is_confined else HeartbeatMemory(config.world_size)
+    files = sandbox.rendezvous_variables(run) if is_confined else RendezvousFiles().environment
     # Memory files end with this process, so nothing needs to be removed.
-    variables = {**torchrun_options(output_of(run)[1]), **files, COMMANDS_OFFSET: str(commands_offset)}
-    process = start_ranks(run, config, resume_step, board, variables, template=template)
-    return process, None if board is None else Ranks(run, board)
+    variables = {**torchrun_options(output_paths(run)[1]), **files, COMMANDS_OFFSET: str(commands_offset)}
+    process = start_ranks(run, config, resume_step, heartbeat_memory, variables, template=template)
+    return process, None if heartbeat_memory is None else Ranks(run, heartbeat_memory)
 
 
 def start_ranks(
     run: RunDirectory,
     config: Config,
     resume_step: int | None,
-    board: HeartbeatBoard | None,
+    heartbeat_memory: HeartbeatMemory | None,
     variables: Mapping[str, str],
     *,
-    meeting: Sequence[str] = (),
+    rendezvous_args: Sequence[str] = (),
     machine: int = 0,
     template: Template | None = None,
 ) -> subprocess.Popen[bytes]:
@@ -111,7 +111,7 @@ def start_ranks(
 
     Args:
         variables: Added to its environment: the rendezvous, and settings for the ranks.
-        meeting: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
+        rendezvous_args: torchrun's arguments for the rendezvous; empty: all ranks are on this machine.
         machine: Number of this machine, whose torchrun has its own log.
         template: Becomes torchrun, if it is alive; it is not used for scripts.
 
@@ -119,14 +119,23 @@ def start_ranks(
         OSError: If it cannot be started.
     """
     run.logs.mkdir(exist_ok=True)
-    log, details = output_of(run, machine)
-    address = {} if board is None else {heartbeats.ADDRESS: board.address}
+    log, details = output_paths(run, machine)
+    address = {} if heartbeat_memory is None else {heartbeats.ADDRESS: heartbeat_memory.address}
     variables = {SUPERVISED: "1", **variables, LOG_DIR: str(details), **address}
     if config.is_script:
         return script_process.launch_script(
-            run, config, log, details, variables, resume_step, meeting=meeting, is_first_machine=machine == 0
+            run,
+            config,
+            log,
+            details,
+            variables,
+            resume_step,
+            rendezvous_args=rendezvous_args,
+            is_first_machine=machine == 0,
         )
-    return launch(worker_arguments(config, run.path, resume_step, meeting), log, details, variables, template)
+    return launch(
+        worker_arguments(config, run.path, resume_step, rendezvous_args), log, details, variables, template
+    )
 
 
 class Template:
@@ -147,9 +156,9 @@ class Template:
     ) -> subprocess.Popen[bytes] | None:
         """Run torchrun in this process; return the process, or None if it has ended."""
         assert self.process.stdin is not None, "it runs torchrun once"
-        order = TorchrunOrder(arguments=arguments, environment=variables, log=str(log))
+        request = TorchrunRequest(arguments=arguments, environment=variables, log=str(log))
         try:
-            self.process.stdin.write(order.to_line())
+            self.process.stdin.write(request.to_line())
             self.process.stdin.close()
         except OSError:
             return None
@@ -172,8 +181,8 @@ def launch(
     Raises:
         OSError: If it cannot be started.
     """
-    for left in (details, log):  # in a copied run they may be links to other places
-        plain_files.remove(left)
+    for stale_path in (details, log):  # in a copied run they may be links to other places
+        plain_files.remove(stale_path)
     variables = environment.for_a_child(variables)
     if template is not None:
         process = template.run(arguments, log, {**variables, IS_WARM: "1"})

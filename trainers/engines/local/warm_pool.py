@@ -5,9 +5,9 @@ is active, the page keeps one supervisor waiting, with a fork server (`fork_serv
 
     page --stdin--> supervisor --stdin--> fork server, then torchrun --fork--> ranks
 
-`take` writes one `Order` (a line of JSON) to the supervisor's stdin. The supervisor then supervises that run
-and gives the fork server torchrun's arguments, as in a cold start. If stdin is closed without an order, both
-exit. They therefore end with the page in any case, and `_drop` only needs to close the pipe.
+`take` writes one `StartRequest` (a line of JSON) to the supervisor's stdin. The supervisor then supervises
+that run and gives the fork server torchrun's arguments, as in a cold start. If stdin is closed without a
+request, both exit. They therefore end with the page in any case, and `_drop` only needs to close the pipe.
 
 A fork server (the *template*) serves one run, and only while the code on disk is the code that it has
 imported.
@@ -37,7 +37,7 @@ from trainers.machine.threads import PeriodicThread
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order(torchrun.JsonLine):
+class StartRequest(torchrun.JsonLine):
     """The run for a waiting supervisor.
 
     Attributes:
@@ -57,7 +57,7 @@ BEGIN_AFTER_S = 1.5
 # Delay after a template has failed, for example because torch cannot be imported.
 RETRY_AFTER_S = 60.0
 # The template is kept for this time after the form was last open.
-KEPT_S = 15 * 60.0
+EXPECTED_FOR_S = 15 * 60.0
 # A template is started only if this much memory is available in addition to `SPARE_BYTES`. It is ended when
 # less than `SPARE_BYTES` is available.
 NEEDED_BYTES = 500 * 10**6
@@ -65,7 +65,7 @@ SPARE_BYTES = 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Kept:
+class _WaitingSupervisor:
     """A waiting supervisor, and the fingerprint of the code that its template has imported."""
 
     process: subprocess.Popen[bytes]
@@ -80,116 +80,116 @@ class WarmPool(Preparation):
         self._is_on = is_on and torchrun.can_fork()
         # True until the page has checked for active runs of an earlier page; no template starts meanwhile.
         self._is_anything_running = True
-        self._kept: _Kept | None = None
+        self._waiting: _WaitingSupervisor | None = None
         # Supervisors that were told to exit and are still ending.
         self._ending: list[subprocess.Popen[bytes]] = []
         self._num_ranks = 0
         self._expected_at = float("-inf")
         self._not_before = float("-inf")
         self._lock = threading.Lock()
-        self._passes = PeriodicThread("standby", self._pass)
+        self._thread = PeriodicThread("standby", self._maintain_once)
         self._is_closed = False
 
     def begin(self) -> None:
         """Maintain the pool in a thread, until `close`."""
         if self._is_on:
-            self._passes.begin()
+            self._thread.begin()
 
     def close(self) -> None:
         """End the template and start no more."""
         with self._lock:
             self._is_closed = True
             self._drop()
-        self._passes.close()
+        self._thread.close()
 
     def expect(self, num_ranks: int) -> None:
         """Note that a run may start soon; the template can fork any number of ranks."""
         now = time.monotonic()
-        if now - self._expected_at > KEPT_S:
+        if now - self._expected_at > EXPECTED_FOR_S:
             self._not_before = now + BEGIN_AFTER_S
         self._num_ranks, self._expected_at = num_ranks, now
 
     def note_running(self, is_anything_running: bool) -> None:
         """Note whether runs are active. Active runs get the entire machine: the pool is then empty."""
         self._is_anything_running = is_anything_running
-        self._passes.wake()
+        self._thread.wake()
 
-    def take(self, order: Order) -> subprocess.Popen[bytes] | None:
+    def take(self, request: StartRequest) -> subprocess.Popen[bytes] | None:
         """Assign a run to the waiting supervisor; return it, or None if none is usable."""
         with self._lock:
-            kept = self._kept
-            if kept is None or not self._is_usable(kept):
+            waiting = self._waiting
+            if waiting is None or not self._is_usable(waiting):
                 # Free the memory for the cold start that follows.
                 self._drop()
                 return None
             # Set under the lock: `_maintain` must not start the next template before the page sees this run.
-            self._kept = None
+            self._waiting = None
             self._is_anything_running = True
-            assert kept.process.stdin is not None
+            assert waiting.process.stdin is not None
             try:
-                kept.process.stdin.write(order.to_line())
-                kept.process.stdin.close()
+                waiting.process.stdin.write(request.to_line())
+                waiting.process.stdin.close()
             except OSError:
                 return None  # it exited just now
-            return kept.process
+            return waiting.process
 
-    def kept_ready(self) -> dict[str, int] | None:
+    def ready_resources(self) -> dict[str, int] | None:
         """Return the expected number of ranks and the template's memory in bytes; None if there is none."""
-        kept = self._kept
-        if kept is None:
+        waiting = self._waiting
+        if waiting is None:
             return None
         with contextlib.suppress(psutil.NoSuchProcess):
-            family = [kept.process.pid]
-            family += [child.pid for child in psutil.Process(kept.process.pid).children(recursive=True)]
-            held = sum(memory_bytes(pid) or 0 for pid in family)
-            return {"num_ranks": self._num_ranks, "memory_bytes": held}
+            pids = [waiting.process.pid]
+            pids += [child.pid for child in psutil.Process(waiting.process.pid).children(recursive=True)]
+            num_bytes = sum(memory_bytes(pid) or 0 for pid in pids)
+            return {"num_ranks": self._num_ranks, "memory_bytes": num_bytes}
         return None
 
     def processes(self) -> dict[int, float]:
         """Return pid and start time of all processes of the pool, including those that are still ending."""
         with self._lock:
             self._ending = self._still_ending()
-            roots = [*self._ending, *([] if self._kept is None else [self._kept.process])]
-        found = dict[int, float]()
+            roots = [*self._ending, *([] if self._waiting is None else [self._waiting.process])]
+        start_times = dict[int, float]()
         for root in roots:
             tree = ProcessTree(root.pid)
             tree.update(now=True)
-            found |= tree.start_times()
-        return found
+            start_times |= tree.start_times()
+        return start_times
 
-    def _pass(self) -> float:
+    def _maintain_once(self) -> float:
         with self._lock:
             self._maintain()
         return POLL_EVERY_S
 
     def _maintain(self) -> None:
-        kept, now = self._kept, time.monotonic()
-        if kept is not None and not (
+        waiting, now = self._waiting, time.monotonic()
+        if waiting is not None and not (
             not self._is_anything_running
-            and now - self._expected_at < KEPT_S
+            and now - self._expected_at < EXPECTED_FOR_S
             and psutil.virtual_memory().available > SPARE_BYTES
-            and self._is_usable(kept)
+            and self._is_usable(waiting)
         ):
-            if kept.process.poll() is not None:
+            if waiting.process.poll() is not None:
                 print("The warm pool ended unexpectedly; runs start without it for a while.", flush=True)
                 self._not_before = now + RETRY_AFTER_S
             self._drop()
-        if self._kept is None and not self._is_closed and self._is_wanted(now):
-            self._kept = self._start()
+        if self._waiting is None and not self._is_closed and self._is_needed(now):
+            self._waiting = self._start()
 
-    def _is_wanted(self, now: float) -> bool:
+    def _is_needed(self, now: float) -> bool:
         return (
             now >= self._not_before
-            and now - self._expected_at < KEPT_S
+            and now - self._expected_at < EXPECTED_FOR_S
             and not self._is_anything_running
             and psutil.virtual_memory().available > SPARE_BYTES + NEEDED_BYTES
         )
 
-    def _is_usable(self, kept: _Kept) -> bool:
+    def _is_usable(self, waiting: _WaitingSupervisor) -> bool:
         """True if the process lives and its template has imported the code that is on disk now."""
-        return kept.process.poll() is None and kept.code == plain_files.fingerprint_of_code()
+        return waiting.process.poll() is None and waiting.code == plain_files.fingerprint_of_code()
 
-    def _start(self) -> _Kept | None:
+    def _start(self) -> _WaitingSupervisor | None:
         command = [sys.executable, "-u", "-m", "trainers.engines.local.supervisor"]
         command += ["--wait", str(self._runs_dir.resolve())]
         code = plain_files.fingerprint_of_code()
@@ -204,20 +204,20 @@ class WarmPool(Preparation):
         except (OSError, ValueError) as error:
             # Not fatal: runs start without the pool, a few seconds slower.
             print(f"The warm pool cannot start: {explain(error)}", flush=True)
-            self._not_before = time.monotonic() + KEPT_S
+            self._not_before = time.monotonic() + EXPECTED_FOR_S
             return None
-        return _Kept(process=process, code=code)
+        return _WaitingSupervisor(process=process, code=code)
 
     def _still_ending(self) -> list[subprocess.Popen[bytes]]:
         return [process for process in self._ending if process.poll() is None]
 
     def _drop(self) -> None:
         """End the template: it exits with its supervisor, whose stdin is closed here."""
-        kept, self._kept = self._kept, None
-        if kept is None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
             return
-        assert kept.process.stdin is not None
+        assert waiting.process.stdin is not None
         with contextlib.suppress(OSError):
-            kept.process.stdin.close()
-        self._ending = [*self._still_ending(), kept.process]
-        threading.Thread(target=kept.process.wait, name="standby-end", daemon=True).start()
+            waiting.process.stdin.close()
+        self._ending = [*self._still_ending(), waiting.process]
+        threading.Thread(target=waiting.process.wait, name="standby-end", daemon=True).start()

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from trainers.machine import environment
 
-ANSWER_WITHIN_S = 3.0
+ANSWER_LIMIT_S = 3.0
 COMMAND_LIMIT_S = 30.0
 RETRY_S = 5.0
 # Time for retries. By then the controller has noticed that no node reaches it, and handles the job itself.
-TRY_FOR_S = 120.0
-AGAIN = "again"
+RETRY_LIMIT_S = 120.0
+RESTARTS_MARK = "again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,12 @@ class EngineAnswer:
     """The engine's plan for a job to which it has sent SIGTERM.
 
     Attributes:
-        starts_again: True if the engine restarts the job without a request.
-        why: The engine's reason, as text.
+        will_restart: True if the engine restarts the job without a request.
+        reason: The engine's reason, as text.
     """
 
-    starts_again: bool
-    why: str
+    will_restart: bool
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,34 +42,35 @@ class EngineCommands:
     """Shell commands for one job; empty ones do nothing.
 
     Attributes:
-        again: Restarts the job.
-        again_later: Restarts the job after a delay, in which an unresponsive node can clean up the old start.
+        restart: Restarts the job.
+        restart_later: Restarts the job after a delay, in which an unresponsive node can clean up the old
+            start.
         cancel: Ends the job on all its nodes.
-        why: Prints `again` if the engine restarts the job without a request, then reasons, one per line.
+        reason: Prints `again` if the engine restarts the job without a request, then reasons, one per line.
     """
 
-    again: str = ""
-    again_later: str = ""
+    restart: str = ""
+    restart_later: str = ""
     cancel: str = ""
-    why: str = ""
+    reason: str = ""
 
     @classmethod
-    def of_environment(cls) -> EngineCommands:
+    def from_environment(cls) -> EngineCommands:
         """Return the commands in this launcher's environment."""
         return cls(
-            again=os.environ.get("DDP_AGAIN", ""),
-            again_later=os.environ.get("DDP_AGAIN_LATER", ""),
+            restart=os.environ.get("DDP_AGAIN", ""),
+            restart_later=os.environ.get("DDP_AGAIN_LATER", ""),
             cancel=os.environ.get("DDP_CANCEL", ""),
-            why=os.environ.get("DDP_WHY", ""),
+            reason=os.environ.get("DDP_WHY", ""),
         )
 
-    def ask_why(self) -> Question:
+    def ask_reason(self) -> Question:
         """Ask why the job has received SIGTERM. Returns immediately."""
-        return Question(self.why)
+        return Question(self.reason)
 
-    def insist(self, command: str) -> None:
-        """Run a command, and retry for `TRY_FOR_S` until the engine accepts it."""
-        deadline = time.monotonic() + TRY_FOR_S
+    def run_until_accepted(self, command: str) -> None:
+        """Run a command, and retry for `RETRY_LIMIT_S` until the engine accepts it."""
+        deadline = time.monotonic() + RETRY_LIMIT_S
         while command and _run(command) != 0 and time.monotonic() < deadline:
             time.sleep(RETRY_S)
 
@@ -78,7 +79,7 @@ class Question:
     """A pending question to the engine."""
 
     def __init__(self, command: str) -> None:
-        self._asked_at = time.monotonic()
+        self._requested_at = time.monotonic()
         self._process: subprocess.Popen[str] | None = None
         if command:
             self._process = subprocess.Popen(
@@ -94,7 +95,7 @@ class Question:
         if self._process is None:
             return None
         try:
-            output, _ = self._process.communicate(timeout=ANSWER_WITHIN_S)
+            output, _ = self._process.communicate(timeout=ANSWER_LIMIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -102,9 +103,9 @@ class Question:
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         if not lines:
             return None
-        starts_again = lines[0] == AGAIN
-        why = " ".join(lines[1:] if starts_again else lines)
-        return EngineAnswer(starts_again=starts_again, why=why or "Slurm has requeued the job.")
+        will_restart = lines[0] == RESTARTS_MARK
+        reason = " ".join(lines[1:] if will_restart else lines)
+        return EngineAnswer(will_restart=will_restart, reason=reason or "Slurm has requeued the job.")
 
 
 class ScriptSignals:
@@ -118,7 +119,7 @@ class ScriptSignals:
         self._folder = folder
 
     @classmethod
-    def of_environment(cls, *, is_head: bool) -> ScriptSignals:
+    def from_environment(cls, *, is_head: bool) -> ScriptSignals:
         """Return the signals of this job; only the head's node runs the batch script."""
         folder = os.environ.get("DDP_SIGNS", "")
         return cls(Path(folder) if is_head and folder else None)
@@ -127,9 +128,9 @@ class ScriptSignals:
         """Make the script request the next start."""
         self._write("again", "")
 
-    def request_end(self, others_end_within_s: float) -> None:
+    def request_end(self, other_nodes_limit_s: float) -> None:
         """Make the script end the other launchers after this time."""
-        self._write("over", f"{others_end_within_s:.0f}\n")
+        self._write("over", f"{other_nodes_limit_s:.0f}\n")
 
     def request_requeue(self) -> None:
         """Make the script requeue the job as soon as it can reach the engine."""

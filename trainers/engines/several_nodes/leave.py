@@ -25,7 +25,7 @@ def main() -> None:
     options = parser.parse_args()
     run = RunDirectory(options.run_dir.resolve())
     private_files.begin(run.path.parent)
-    restarts.leave(run, NodesFolder(run, options.start), options.why, options.restarts_left)
+    restarts.save_and_end(run, NodesFolder(run, options.start), options.why, options.restarts_left)
 
 
 if __name__ == "__main__":

@@ -35,12 +35,12 @@ def main() -> None:
         variables = node.environment()
     except OSError as error:
         sys.exit(explain(error))
-    what = ("--up-to-bytes", str(UP_TO_BYTES), "--seconds-per-size", str(SECONDS_PER_SIZE))
+    arguments = ("--up-to-bytes", str(UP_TO_BYTES), "--seconds-per-size", str(SECONDS_PER_SIZE))
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
-    meeting = node.rendezvous_arguments(num_ranks=1)
+    rendezvous_args = node.rendezvous_arguments(num_ranks=1)
     os.execve(
         sys.executable,
-        [*torchrun, *meeting, "-m", "trainers.check_communication", *what],
+        [*torchrun, *rendezvous_args, "-m", "trainers.check_communication", *arguments],
         environment.for_a_child({**QUIET, **variables}),
     )
 

@@ -31,7 +31,7 @@ from trainers.contract.events import State
 from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
-from trainers.engines.heartbeats import HeartbeatBoard
+from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.engines.local import hang_watch, torchrun_process
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stacks import Ranks
@@ -41,8 +41,8 @@ from trainers.engines.several_nodes import reports, restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, ScriptSignals
 from trainers.engines.several_nodes.peers import LEASE_S, Lease, Node, Peers
 from trainers.engines.several_nodes.reports import (
-    COMES_WITHIN_S,
-    LOOK_EVERY_S,
+    CHECK_EVERY_S,
+    FIRST_REPORT_LIMIT_S,
     LatestReport,
     NodesFolder,
     RanksOfNodes,
@@ -56,11 +56,11 @@ from trainers.machine.processes import ProcessTree
 from trainers.watch.settings import STORE
 
 POLL_S = 0.1
-UNTIL_ENDED_S = 24 * 3600
+SLEEP_UNTIL_ENDED_S = 24 * 3600
 # Time to wait for the lock, which the engine holds until it has written the job's handle to the status.
-LOCK_WITHIN_S = 30.0
+LOCK_LIMIT_S = 30.0
 # After a successful run the torchruns of all nodes exit at about the same time.
-OTHERS_END_WITHIN_S = 10.0
+OTHER_NODES_END_LIMIT_S = 10.0
 
 
 def main() -> None:
@@ -85,8 +85,8 @@ def main() -> None:
     folder = NodesFolder(run, options.start)
     if options.restart and restarts.has_ended(run):
         sys.exit(0)  # the run's end was recorded before the engine knew of it
-    commands = EngineCommands.of_environment()
-    script_signals = ScriptSignals.of_environment(is_head=node.is_head)
+    commands = EngineCommands.from_environment()
+    script_signals = ScriptSignals.from_environment(is_head=node.is_head)
     part = Part(run, node, folder, options.restart, options.restarts_left, commands, script_signals)
     try:
         sys.exit(
@@ -123,7 +123,7 @@ class Part:
 
         Unlimited for a single node without automatic restarts: nothing replaces it, so it waits.
         """
-        is_replaced = self.node.num_nodes > 1 or (self.commands.again and self.restarts_left > 0)
+        is_replaced = self.node.num_nodes > 1 or (self.commands.restart and self.restarts_left > 0)
         return LEASE_S if is_replaced else math.inf
 
 
@@ -141,12 +141,12 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
         restarts.claim(run, folder.path.name, *job, part.restart)
         remove_half_written(run.status)
         if part.restart:
-            why, resume_step = restarts.last_restart_reason(run), restarts.step_to_resume_from(run)
-            restarts.append_restart(run, part.restart, why, resume_step)
+            reason, resume_step = restarts.last_restart_reason(run), restarts.step_to_resume_from(run)
+            restarts.append_restart(run, part.restart, reason, resume_step)
         folder.make()
         run.expect_commands()
-        asked: list[Question] = []
-        again: list[str] = []
+        questions: list[Question] = []
+        restart_reasons: list[str] = []
 
         def start(
             _run: RunDirectory, config: Config, step: int | None, offset: int
@@ -154,30 +154,30 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
             process, reporter = start_torchrun(part, config, step, offset, stack)
             return process, RanksOfNodes(reporter)
 
-        def goes_on(state: State, cause: Cause | None) -> str | None:
-            plan = asked[0].answer() if asked else None
-            starts_by_itself = plan is not None and plan.starts_again
-            why = restarts.restart_reason(
-                folder, part.restarts_left, state, cause, plan, is_stop_asked=supervisor.is_stop_asked
+        def restart_reason(state: State, cause: Cause | None) -> str | None:
+            plan = questions[0].answer() if questions else None
+            restarts_by_itself = plan is not None and plan.will_restart
+            reason = restarts.restart_reason(
+                folder, part.restarts_left, state, cause, plan, is_stop_pending=supervisor.is_stop_pending
             )
-            again.extend([] if why is None or starts_by_itself else [why])
-            return why
+            restart_reasons.extend([] if reason is None or restarts_by_itself else [reason])
+            return reason
 
         supervisor = Supervisor(
             run,
             resume_step,
             start=start,
             job=job,
-            goes_on=goes_on,
-            told_to_end=lambda: asked.append(part.commands.ask_why()),
+            restart_reason=restart_reason,
+            on_sigterm=lambda: questions.append(part.commands.ask_reason()),
         )
         exit_code = supervisor.run_to_end()
         restarts.close_start(
             folder,
             part.script_signals,
-            asks_again=bool(again),
+            must_request_restart=bool(restart_reasons),
             by_system=supervisor.is_end_requested,
-            others_end_within_s=OTHERS_END_WITHIN_S if exit_code == 0 else 0.0,
+            other_nodes_limit_s=OTHER_NODES_END_LIMIT_S if exit_code == 0 else 0.0,
         )
         return exit_code
 
@@ -205,13 +205,13 @@ def follow(part: Part, resume_step: int | None) -> int:
             tree.update()
             if head.must_terminate:
                 torchrun.terminate()
-            if (why := head.why_to_end(time.monotonic())) is not None:
-                print(why, flush=True)
+            if (end_reason := head.end_reason(time.monotonic())) is not None:
+                print(end_reason, flush=True)
                 tree.kill()
-                folder.write(f"{part.node.rank}-ended", {"why": why})
+                folder.write(f"{part.node.rank}-ended", {"why": end_reason})
                 if head.is_lost:
-                    reporter.peers.given_up.add(0)
-                    _end_in_place_of_head(part, why, stops)
+                    reporter.peers.lost_nodes.add(0)
+                    _end_in_place_of_head(part, end_reason, stops)
                 return 1
             time.sleep(POLL_S)
         _wait_for_end_of_head(part, head, stops)
@@ -220,24 +220,26 @@ def follow(part: Part, resume_step: int | None) -> int:
 
 def _wait_for_end_of_head(part: Part, head: Head, stops: Incoming) -> None:
     """Wait until node 0 ends the start; if node 0 is lost, end the start in its place."""
-    while (why := head.why_to_end(time.monotonic())) is None and not head.has_ordered_end:
+    while (end_reason := head.end_reason(time.monotonic())) is None and not head.has_requested_end:
         time.sleep(POLL_S)
-    if why is not None and head.is_lost:
-        _end_in_place_of_head(part, why, stops)
+    if end_reason is not None and head.is_lost:
+        _end_in_place_of_head(part, end_reason, stops)
 
 
-def _end_in_place_of_head(part: Part, lost: str, stops: Incoming) -> None:
+def _end_in_place_of_head(part: Part, message: str, stops: Incoming) -> None:
     """Record that node 0 is lost; let the engine restart the run, or cancel the rest of the job."""
-    is_again = restarts.take_over(
+    will_restart = restarts.take_over(
         part.run,
         part.folder,
         part.node.rank,
-        lost,
+        message,
         part.restarts_left,
-        is_stop_asked=bool(stops.stops()),
+        is_stop_pending=bool(stops.stops()),
     )
-    if is_again is not None:
-        part.commands.insist(part.commands.again_later if is_again else part.commands.cancel)
+    if will_restart is not None:
+        part.commands.run_until_accepted(
+            part.commands.restart_later if will_restart else part.commands.cancel
+        )
 
 
 class Head:
@@ -245,39 +247,39 @@ class Head:
 
     def __init__(self, reporter: Reporter) -> None:
         self._folder, self._reporter = reporter.folder, reporter
-        self._heard = LatestReport(0)
-        self._looked_at = time.monotonic()
+        self._report = LatestReport(0)
+        self._checked_at = time.monotonic()
         self._end_at = math.inf
-        self._was_terminated = self._terminates = False
+        self._has_seen_sigterm = self._has_new_sigterm = False
 
-    def why_to_end(self, now: float) -> str | None:
+    def end_reason(self, now: float) -> str | None:
         """Check about once a second; return why this node must end, or None."""
-        if now - self._looked_at >= LOOK_EVERY_S:
-            passed_s, self._looked_at = hang_watch.counted_s(now - self._looked_at), now
-            report = self._heard.look(self._folder, passed_s if self._reporter.could_write else 0.0)
+        if now - self._checked_at >= CHECK_EVERY_S:
+            elapsed_s, self._checked_at = hang_watch.counted_s(now - self._checked_at), now
+            report = self._report.update(self._folder, elapsed_s if self._reporter.could_write else 0.0)
             if report is not None:
-                self._reporter.peers.learn(report.endpoints)
-            if not self._was_terminated and self._folder.read(reports.TERMINATE) is not None:
-                self._was_terminated = self._terminates = True
-            within_s = self._folder.end_within_s()
-            if within_s is not None:
-                self._end_at = min(self._end_at, now + within_s)
+                self._reporter.peers.add_endpoints(report.endpoints)
+            if not self._has_seen_sigterm and self._folder.read(reports.TERMINATE) is not None:
+                self._has_seen_sigterm = self._has_new_sigterm = True
+            limit_s = self._folder.end_within_s()
+            if limit_s is not None:
+                self._end_at = min(self._end_at, now + limit_s)
         if now >= self._end_at:
             return "Node 0 has ended this start of the run."
-        return self._heard.words if self.is_lost else None
+        return self._report.lost_message if self.is_lost else None
 
     @property
     def must_terminate(self) -> bool:
         """True once, when node 0 has sent SIGTERM to its own ranks."""
-        has_asked, self._terminates = self._terminates, False
-        return has_asked
+        is_new, self._has_new_sigterm = self._has_new_sigterm, False
+        return is_new
 
     @property
     def is_lost(self) -> bool:
-        return self._heard.is_lost and not self.has_ordered_end
+        return self._report.is_lost and not self.has_requested_end
 
     @property
-    def has_ordered_end(self) -> bool:
+    def has_requested_end(self) -> bool:
         return self._end_at < math.inf
 
 
@@ -304,21 +306,27 @@ def start_torchrun(
         variables |= node.script_environment()
         if node.num_nodes == 1:
             variables[STORE] = MemoryFile("store").address
-    board = HeartbeatBoard(config.world_size)
-    meeting = node.rendezvous_arguments(config.nproc_per_node)
+    heartbeat_memory = HeartbeatMemory(config.world_size)
+    rendezvous_args = node.rendezvous_arguments(config.nproc_per_node)
     process = torchrun_process.start_ranks(
-        run, config, resume_step, board, variables, meeting=meeting, machine=node.rank
+        run,
+        config,
+        resume_step,
+        heartbeat_memory,
+        variables,
+        rendezvous_args=rendezvous_args,
+        machine=node.rank,
     )
     lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     peers = Peers(node, lease)
-    reporter = Reporter(folder, socket.gethostname(), Ranks(run, board), node.ranks(config), peers)
-    for begin, close in (
+    reporter = Reporter(folder, socket.gethostname(), Ranks(run, heartbeat_memory), node.ranks(config), peers)
+    for begin_function, close_function in (
         (lease.begin, lease.close),
         (peers.begin, peers.close),
         (reporter.begin, reporter.close),
     ):
-        begin()
-        stack.callback(close)
+        begin_function()
+        stack.callback(close_function)
 
     return process, reporter
 
@@ -332,8 +340,8 @@ def _kill_without_folder(part: Part) -> None:
     """
     ProcessTree(os.getpid(), with_root=False).kill()
     part.script_signals.request_requeue()
-    if part.commands.again:
-        os.execvp("sleep", ["sleep", str(UNTIL_ENDED_S)])
+    if part.commands.restart:
+        os.execvp("sleep", ["sleep", str(SLEEP_UNTIL_ENDED_S)])
     os._exit(1)
 
 
@@ -343,18 +351,18 @@ def _wait_for_folder(folder: NodesFolder) -> None:
     Raises:
         OSError: If node 0 does not create it in time, or this node cannot see its files.
     """
-    deadline = time.monotonic() + COMES_WITHIN_S
-    while not folder.is_there():
+    deadline = time.monotonic() + FIRST_REPORT_LIMIT_S
+    while not folder.exists():
         if time.monotonic() > deadline:
             raise OSError(
-                f"node 0 has not created {folder.path} within {COMES_WITHIN_S:.0f} s, or this node cannot "
-                "see it"
+                f"node 0 has not created {folder.path} within {FIRST_REPORT_LIMIT_S:.0f} s, or this node "
+                "cannot see it"
             )
         time.sleep(POLL_S)
 
 
 def _wait_for_lock(run: RunDirectory) -> int:
-    deadline = time.monotonic() + LOCK_WITHIN_S
+    deadline = time.monotonic() + LOCK_LIMIT_S
     while True:
         try:
             return run.acquire_lock()

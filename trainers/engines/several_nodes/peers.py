@@ -27,7 +27,7 @@ from trainers.machine import host
 # Ports for the rendezvous of runs: below Linux's ephemeral ports (32768 and up), which gloo uses.
 FIRST_PORT, NUM_PORTS = 29_600, 3_000
 # A documentation address (RFC 5737), whose route is the default route. Nothing is sent to it.
-_OUTSIDE = "192.0.2.1"
+_OUTSIDE_ADDRESS = "192.0.2.1"
 _ANY_PORT = 9
 
 
@@ -37,29 +37,29 @@ def interface_towards(address: str) -> str | None:
     For this machine's own address, this is the interface with that address. Debian's line `127.0.1.1 HOST`
     makes a machine resolve its own name to loopback; in that case return the interface of the default route.
     """
-    own = own_address(address)
-    if own is not None and is_loopback(own) and not _means_loopback(address):
-        own = own_address(_OUTSIDE)
-    return next((name for name, addresses in host.interfaces().items() if own in addresses), None)
+    own_address = local_address(address)
+    if own_address is not None and is_loopback(own_address) and not _names_loopback(address):
+        own_address = local_address(_OUTSIDE_ADDRESS)
+    return next((name for name, addresses in host.interfaces().items() if own_address in addresses), None)
 
 
-def own_address(towards: str) -> str | None:
+def local_address(target: str) -> str | None:
     """Return this machine's address on the route to a host; None without a route. Nothing is sent."""
     try:
-        found = socket.getaddrinfo(towards, _ANY_PORT, type=socket.SOCK_DGRAM)
+        entries = socket.getaddrinfo(target, _ANY_PORT, type=socket.SOCK_DGRAM)
     except OSError:
         return None
-    for family, kind, protocol, _, place in found:
-        with socket.socket(family, kind, protocol) as asked:
+    for family, kind, protocol, _, socket_address in entries:
+        with socket.socket(family, kind, protocol) as probe:
             try:
-                asked.connect(place)
+                probe.connect(socket_address)
             except OSError:
                 continue
-            return str(asked.getsockname()[0]).partition("%")[0]
+            return str(probe.getsockname()[0]).partition("%")[0]
     return None
 
 
-def _means_loopback(address: str) -> bool:
+def _names_loopback(address: str) -> bool:
     return address == "localhost" or is_loopback(address)
 
 
@@ -118,15 +118,15 @@ class Lease:
         self._is_over.set()
 
     def _enforce(self) -> None:
-        seen, looked_at = self._num_renewals, time.monotonic()
+        last_count, checked_at = self._num_renewals, time.monotonic()
         while not self._is_over.is_set():
-            is_told = self._must_end.wait(LEASE_POLL_S)
+            must_end = self._must_end.wait(LEASE_POLL_S)
             now = time.monotonic()
-            passed_s, looked_at = hang_watch.counted_s(now - looked_at), now
-            newest = self._num_renewals
-            self._silent_s = 0.0 if newest != seen else self._silent_s + passed_s
-            seen = newest
-            if is_told or self._silent_s >= self._length_s:
+            elapsed_s, checked_at = hang_watch.counted_s(now - checked_at), now
+            count = self._num_renewals
+            self._silent_s = 0.0 if count != last_count else self._silent_s + elapsed_s
+            last_count = count
+            if must_end or self._silent_s >= self._length_s:
                 self._end()
                 return
 
@@ -143,7 +143,7 @@ class Endpoint:
 @dataclass
 class _Peer:
     endpoint: Endpoint
-    place: tuple[Any, ...]
+    socket_address: tuple[Any, ...]
     number: str = ""
     silent_s: float = 0.0
     has_answered: bool = False
@@ -158,12 +158,12 @@ class Peers:
             lost.
 
     Attributes:
-        given_up: Nodes that this node considers lost; the answers to their questions say so.
+        lost_nodes: Nodes that this node considers lost; the answers to their questions say so.
     """
 
     def __init__(self, node: Node, lease: Lease) -> None:
         self.node, self.lease = node, lease
-        self.given_up: set[int] = set()
+        self.lost_nodes: set[int] = set()
         bind_to = node.bind_to
         family = socket.AF_INET6 if ":" in bind_to else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_DGRAM)
@@ -184,18 +184,18 @@ class Peers:
         """Stop asking and answering."""
         self._is_over.set()
 
-    def learn(self, endpoints: Mapping[int, Endpoint]) -> None:
+    def add_endpoints(self, endpoints: Mapping[int, Endpoint]) -> None:
         """Record the endpoints of other launchers."""
         for node, endpoint in endpoints.items():
-            known = self._peers.get(node)
-            if node == self.node.rank or (known is not None and known.endpoint == endpoint):
+            peer = self._peers.get(node)
+            if node == self.node.rank or (peer is not None and peer.endpoint == endpoint):
                 continue
             with contextlib.suppress(OSError):  # a name that does not resolve now is tried again in a second
-                found = socket.getaddrinfo(
+                addresses = socket.getaddrinfo(
                     endpoint.address, endpoint.port, self._socket.family, socket.SOCK_DGRAM
                 )
                 with self._lock:
-                    self._peers[node] = _Peer(endpoint=endpoint, place=found[0][4])
+                    self._peers[node] = _Peer(endpoint=endpoint, socket_address=addresses[0][4])
 
     def endpoints(self) -> dict[int, Endpoint]:
         """Return the endpoints of all known launchers, including this one."""
@@ -218,35 +218,35 @@ class Peers:
 
         Node 0 depends on all other nodes, every other node on node 0.
         """
-        needed = range(1, num_nodes) if self.node.is_head else (0,)
+        required_nodes = range(1, num_nodes) if self.node.is_head else (0,)
         with self._lock:
-            return len(needed) > 0 and all(
+            return len(required_nodes) > 0 and all(
                 (peer := self._peers.get(node)) is not None
                 and peer.is_good
                 and peer.silent_s < UNREACHABLE_AFTER_S
-                for node in needed
+                for node in required_nodes
             )
 
     def _run(self) -> None:
-        asked_at = float("-inf")
-        looked_at = time.monotonic()
+        requested_at = float("-inf")
+        checked_at = time.monotonic()
         while not self._is_over.is_set():
             now = time.monotonic()
-            passed_s, looked_at = hang_watch.counted_s(now - looked_at), now
+            elapsed_s, checked_at = hang_watch.counted_s(now - checked_at), now
             with self._lock:
                 for peer in self._peers.values():
-                    peer.silent_s += passed_s
-            if now - asked_at >= ASK_EVERY_S:
-                asked_at = now
+                    peer.silent_s += elapsed_s
+            if now - requested_at >= ASK_EVERY_S:
+                requested_at = now
                 self._ask_all()
                 if self.is_confirmed_alive(self.node.num_nodes):
                     self.lease.renew()
             try:
-                data, place = self._socket.recvfrom(MAX_BYTES)
+                data, sender = self._socket.recvfrom(MAX_BYTES)
             except OSError:  # no data, or the network is down
                 self._is_over.wait(0.01)
                 continue
-            self._handle_datagram(data, place)
+            self._handle_datagram(data, sender)
         self._socket.close()
 
     def _ask_all(self) -> None:
@@ -255,9 +255,9 @@ class Peers:
         for _, peer in peers:
             peer.number = peer.number or secrets.token_hex(8)
             question = {"key": peer.endpoint.key, "from": self.node.rank, "number": peer.number}
-            self._send(question, peer.place)
+            self._send(question, peer.socket_address)
 
-    def _handle_datagram(self, data: bytes, place: Any) -> None:
+    def _handle_datagram(self, data: bytes, sender: Any) -> None:
         try:
             message = parse_json(data)
         except ValueError:
@@ -266,9 +266,9 @@ class Peers:
             return
         node, number = message["from"], message.get("number")
         if "key" in message:
-            if isinstance(number, str) and self._is_own_key(message["key"]):
-                answer = {"from": self.node.rank, "number": number, "standing": self._standing_of(node)}
-                self._send(answer, place)
+            if isinstance(number, str) and self._is_key_valid(message["key"]):
+                answer = {"from": self.node.rank, "number": number, "standing": self._standing(node)}
+                self._send(answer, sender)
             return
         with self._lock:
             peer = self._peers.get(node)
@@ -279,22 +279,22 @@ class Peers:
         if message.get("standing") == "given up":
             self.lease.end_now()
 
-    def _standing_of(self, node: int) -> str:
+    def _standing(self, node: int) -> str:
         """Return whether this node considers another node alive. "unknown": this node itself may be
         disconnected.
         """
-        if node in self.given_up:
+        if node in self.lost_nodes:
             return "given up"
         return "good" if self.lease.is_fresh else "unknown"
 
-    def _is_own_key(self, key: Any) -> bool:
+    def _is_key_valid(self, key: Any) -> bool:
         """Compare keys as bytes, because `compare_digest` raises an error for non-ASCII text."""
-        given = str(key).encode("utf-8", "replace")
-        return secrets.compare_digest(given, self.endpoint.key.encode())
+        key_bytes = str(key).encode("utf-8", "replace")
+        return secrets.compare_digest(key_bytes, self.endpoint.key.encode())
 
-    def _send(self, values: Mapping[str, Any], place: Any) -> None:
+    def _send(self, values: Mapping[str, Any], target: Any) -> None:
         with contextlib.suppress(OSError):  # if the network is down, the answer will be missing
-            self._socket.sendto(json.dumps(values).encode(), place)
+            self._socket.sendto(json.dumps(values).encode(), target)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,7 +345,7 @@ class Node:
     @property
     def address(self) -> str:
         """Address at which the other nodes reach this node; for node 0 its name, which all nodes use."""
-        return self.head if self.is_head else own_address(self.head) or ""
+        return self.head if self.is_head else local_address(self.head) or ""
 
     @property
     def bind_to(self) -> str:
@@ -353,7 +353,7 @@ class Node:
 
         All interfaces if its own name resolves to loopback: the interface to other nodes is then unknown.
         """
-        address = own_address(self.head)
+        address = local_address(self.head)
         return "0.0.0.0" if address is None or is_loopback(address) else address  # noqa: S104
 
     def environment(self) -> Mapping[str, str]:
@@ -364,6 +364,6 @@ class Node:
         Raises:
             OSError: If there is no route to the head.
         """
-        if (address := own_address(self.head)) is None:
+        if (address := local_address(self.head)) is None:
             raise OSError(f"this node cannot reach {self.head}, the address of the rendezvous")
         return {"PET_LOCAL_ADDR": address}

@@ -22,7 +22,7 @@ from typing import Any
 
 from trainers.contract import fence
 from trainers.contract.fence import SupersededError
-from trainers.contract.heartbeats import Beat
+from trainers.contract.heartbeats import Heartbeat
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks, Stacks
@@ -34,17 +34,17 @@ from trainers.files.typed import FieldError
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import Effort
 
-LOOK_EVERY_S = 1.0
+CHECK_EVERY_S = 1.0
 # A launcher reports every second. After this time without a report, its node is considered lost.
 LOST_AFTER_S = 20.0
 # Slurm starts all launchers at the same time, but loading Python from a shared folder may be slow.
-COMES_WITHIN_S = 120.0
-ANSWERS_WITHIN_S = 15.0
+FIRST_REPORT_LIMIT_S = 120.0
+ANSWER_LIMIT_S = 15.0
 ANSWER_POLL_S = 0.2
 # Maximum age of a report that proves that its node can write to the run's folder.
 FRESH_S = 4.0
 # A broken connection between two nodes causes errors only after a timeout, so it is remembered for this time.
-CUT_REMEMBERED_S = 60.0
+NETWORK_FAILURE_VALID_S = 60.0
 
 
 class LatestReport:
@@ -55,30 +55,30 @@ class LatestReport:
         self.report: NodeReport | None = None
         self.silent_s = 0.0
 
-    def look(self, folder: NodesFolder, passed_s: float) -> NodeReport | None:
-        """Read the node's report, `passed_s` after the last check; None if it is missing or invalid."""
+    def update(self, folder: NodesFolder, elapsed_s: float) -> NodeReport | None:
+        """Read the node's report, `elapsed_s` after the last check; None if it is missing or invalid."""
         report = None
         with contextlib.suppress(FieldError):
             report = typed.read(NodeReport, folder.read(str(self.number)))
         if report is not None and (self.report is None or report.count != self.report.count):
             self.report, self.silent_s = report, 0.0
         else:
-            self.silent_s += passed_s
+            self.silent_s += elapsed_s
         return report
 
     @property
     def is_lost(self) -> bool:
-        return self.silent_s >= (COMES_WITHIN_S if self.report is None else LOST_AFTER_S)
+        return self.silent_s >= (FIRST_REPORT_LIMIT_S if self.report is None else LOST_AFTER_S)
 
     @property
-    def words(self) -> str:
+    def lost_message(self) -> str:
         """Message that the node is lost."""
         name = f"Node {self.number}"
         if self.report is None:
-            return f"{name} has sent no report within {COMES_WITHIN_S:.0f} s."
+            return f"{name} has sent no report within {FIRST_REPORT_LIMIT_S:.0f} s."
         ranks = sorted(self.report.ranks)
-        which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
-        return f"{name} ({self.report.host}, {which}) has not reported for {self.silent_s:.0f} s."
+        ranks_text = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        return f"{name} ({self.report.host}, {ranks_text}) has not reported for {self.silent_s:.0f} s."
 
 
 class RanksOfNodes(Ranks):
@@ -90,40 +90,40 @@ class RanksOfNodes(Ranks):
     """
 
     def __init__(self, reporter: Reporter) -> None:
-        super().__init__(reporter.ranks.run, reporter.ranks.board)
+        super().__init__(reporter.ranks.run, reporter.ranks.heartbeat_memory)
         self._folder, self._reporter, self._peers = reporter.folder, reporter, reporter.peers
         self.num_machines = self._peers.node.num_nodes
-        self._others = {number: LatestReport(number) for number in range(1, self.num_machines)}
-        self._ranks_a_node = self.num_ranks // self.num_machines
-        self._looked_at = time.monotonic()
-        self._number = 0
-        self._cut, self._cut_at = "", float("-inf")
+        self._other_nodes = {number: LatestReport(number) for number in range(1, self.num_machines)}
+        self._ranks_per_node = self.num_ranks // self.num_machines
+        self._checked_at = time.monotonic()
+        self._request_number = 0
+        self._network_failure, self._network_failed_at = "", float("-inf")
 
-    def beat(self, rank: int) -> Beat | None:
+    def heartbeat(self, rank: int) -> Heartbeat | None:
         """Return a rank's latest heartbeat, from shared memory or from its node's report."""
         if self._node_of(rank) == 0:
-            return super().beat(rank)
-        found = self._reported(rank)
-        return None if found is None else found.beat
+            return super().heartbeat(rank)
+        report = self._rank_report(rank)
+        return None if report is None else report.beat
 
     def effort(self, rank: int) -> Effort | None:
         """Return a rank's resource usage; of a remote rank, from the report that found it silent."""
         if self._node_of(rank) == 0:
             return super().effort(rank)
-        found = self._reported(rank)
-        return None if found is None else found.effort
+        report = self._rank_report(rank)
+        return None if report is None else report.effort
 
     def ask(self) -> None:
         """Ask all ranks for their collectives, and the other nodes for the stacks of their ranks."""
         super().ask()
-        self._number += 1
-        self._folder.write("question", {"number": self._number})
+        self._request_number += 1
+        self._folder.write("question", {"number": self._request_number})
 
     def answer(self, rank: int) -> bytes | None:
         """Return a rank's answer; for remote ranks as forwarded by its node."""
         if self._node_of(rank) == 0:
             return super().answer(rank)
-        reply = self._answers_of(self._node_of(rank)).get("collectives", {}).get(str(rank))
+        reply = self._node_answers(self._node_of(rank)).get("collectives", {}).get(str(rank))
         return reply.encode() if isinstance(reply, str) else None
 
     def stacks(self, rank: int) -> Stacks:
@@ -131,9 +131,9 @@ class RanksOfNodes(Ranks):
         node = self._node_of(rank)
         if node == 0:
             return super().stacks(rank)
-        deadline = time.monotonic() + ANSWERS_WITHIN_S
+        deadline = time.monotonic() + ANSWER_LIMIT_S
         while time.monotonic() < deadline:
-            raw = self._answers_of(node).get("stacks", {}).get(str(rank))
+            raw = self._node_answers(node).get("stacks", {}).get(str(rank))
             with contextlib.suppress(FieldError):
                 return typed.read(Stacks, raw)
             time.sleep(ANSWER_POLL_S)
@@ -148,64 +148,75 @@ class RanksOfNodes(Ranks):
         node = self._node_of(rank)
         if node == 0:
             return socket.gethostname()
-        report = self._others[node].report
+        report = self._other_nodes[node].report
         return f"node {node}" if report is None else report.host
 
     def lost_node(self) -> str:
         """Check the reports about once a second; return a message about the first lost node, or empty."""
         now = time.monotonic()
-        if now - self._looked_at >= LOOK_EVERY_S:
-            passed_s, self._looked_at = hang_watch.counted_s(now - self._looked_at), now
-            for node in self._others.values():
-                node.look(self._folder, passed_s if self._reporter.could_write else 0.0)
+        if now - self._checked_at >= CHECK_EVERY_S:
+            elapsed_s, self._checked_at = hang_watch.counted_s(now - self._checked_at), now
+            for node in self._other_nodes.values():
+                node.update(self._folder, elapsed_s if self._reporter.could_write else 0.0)
             self._note_reachability(now)
-        self._peers.given_up.update(node.number for node in self._others.values() if node.is_lost)
-        return next((node.words for node in self._others.values() if node.is_lost), "")
+        self._peers.lost_nodes.update(node.number for node in self._other_nodes.values() if node.is_lost)
+        return next((node.lost_message for node in self._other_nodes.values() if node.is_lost), "")
 
     def terminate_elsewhere(self) -> None:
         """Make the other nodes send SIGTERM to their ranks."""
         self._folder.write(TERMINATE, {})
 
-    def cut_off(self) -> str:
+    def network_failure(self) -> str:
         """Return the nodes that cannot, or recently could not, reach each other, as text."""
-        return self._cut if time.monotonic() - self._cut_at < CUT_REMEMBERED_S else ""
+        return (
+            self._network_failure
+            if time.monotonic() - self._network_failed_at < NETWORK_FAILURE_VALID_S
+            else ""
+        )
 
-    def why_ended(self, rank: int) -> str:
+    def kill_reason(self, rank: int) -> str:
         """Return why the launcher of a rank's node ended its ranks; empty if it has not."""
-        why = (self._folder.read(f"{self._node_of(rank)}-ended") or {}).get("why")
-        return why if isinstance(why, str) else ""
+        reason = (self._folder.read(f"{self._node_of(rank)}-ended") or {}).get("why")
+        return reason if isinstance(reason, str) else ""
 
     def _note_reachability(self, now: float) -> None:
         """Note pairs of nodes that do not reach each other although both write to the folder."""
-        heard = {number: node.report for number, node in self._others.items() if node.report is not None}
-        for report in heard.values():
-            self._peers.learn(report.endpoints)
-        fresh = {0, *(number for number in heard if self._others[number].silent_s < FRESH_S)}
-        silent_s = {(0, other): silent_s for other, silent_s in self._peers.unreachable().items()}
-        for number, report in heard.items():
-            for other, seconds in report.unreachable.items():
-                pair = (min(number, other), max(number, other))
+        reports = {
+            number: node.report for number, node in self._other_nodes.items() if node.report is not None
+        }
+        for report in reports.values():
+            self._peers.add_endpoints(report.endpoints)
+        reporting_nodes = {0, *(number for number in reports if self._other_nodes[number].silent_s < FRESH_S)}
+        silent_s = {(0, other_node): silent_s for other_node, silent_s in self._peers.unreachable().items()}
+        for number, report in reports.items():
+            for other_node, seconds in report.unreachable.items():
+                pair = (min(number, other_node), max(number, other_node))
                 silent_s[pair] = max(seconds, silent_s.get(pair, 0.0))
-        for (one, other), seconds in sorted(silent_s.items()):
-            if one in fresh and other in fresh:
-                names = (self.host(one * self._ranks_a_node), self.host(other * self._ranks_a_node))
-                self._cut_at = now
-                self._cut = (
+        for (first_node, second_node), seconds in sorted(silent_s.items()):
+            if first_node in reporting_nodes and second_node in reporting_nodes:
+                names = (
+                    self.host(first_node * self._ranks_per_node),
+                    self.host(second_node * self._ranks_per_node),
+                )
+                self._network_failed_at = now
+                self._network_failure = (
                     f"{names[0]} and {names[1]} cannot reach each other over the network: no answer for "
                     f"{seconds:.0f} s, while both write to the run's folder."
                 )
                 return
 
     def _node_of(self, rank: int) -> int:
-        return rank // self._ranks_a_node
+        return rank // self._ranks_per_node
 
-    def _reported(self, rank: int) -> RankReport | None:
-        report = self._others[self._node_of(rank)].report
+    def _rank_report(self, rank: int) -> RankReport | None:
+        report = self._other_nodes[self._node_of(rank)].report
         return None if report is None else report.ranks.get(rank)
 
-    def _answers_of(self, node: int) -> dict[str, dict[str, object]]:
-        found = self._folder.read(f"{node}-answers")
-        return dict(found) if found is not None and number_of(found) == self._number else {}
+    def _node_answers(self, node: int) -> dict[str, dict[str, object]]:
+        answers = self._folder.read(f"{node}-answers")
+        return (
+            dict(answers) if answers is not None and request_number(answers) == self._request_number else {}
+        )
 
 
 REPORT_EVERY_S = 1.0
@@ -227,14 +238,14 @@ class NodesFolder:
         self.path = self._all / start
 
     @classmethod
-    def of_run(cls, run: RunDirectory) -> list[NodesFolder]:
+    def list_starts(cls, run: RunDirectory) -> list[NodesFolder]:
         """Return the folders of all starts, oldest first."""
-        began = {}
+        created_s = {}
         for path in run.path.glob("nodes/*"):
             with contextlib.suppress(FileNotFoundError):  # another start has just removed the folder
                 if path.is_dir():
-                    began[path.name] = path.stat().st_mtime
-        return [cls(run, name) for name in sorted(began, key=lambda name: began[name])]
+                    created_s[path.name] = path.stat().st_mtime
+        return [cls(run, name) for name in sorted(created_s, key=lambda name: created_s[name])]
 
     def make(self) -> None:
         """Create the folder, and remove those of earlier starts.
@@ -243,38 +254,38 @@ class NodesFolder:
             OSError: If it cannot be created.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        for other in self._all.iterdir():
-            if other != self.path and other.is_dir():
-                shutil.rmtree(other, ignore_errors=True)
+        for folder in self._all.iterdir():
+            if folder != self.path and folder.is_dir():
+                shutil.rmtree(folder, ignore_errors=True)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """True if the folder has been created, on this machine or another."""
-        for above in (self.run_dir, self._all):
-            ask_anew(above)
+        for parent in (self.run_dir, self._all):
+            ask_anew(parent)
         return self.path.is_dir()
 
     def read(self, name: str) -> Mapping[str, Any] | None:
         """Return a file's values; None if it is missing or unreadable."""
         try:
-            found = read_json(self.path / f"{name}.json", must_be_ours=True)
+            values = read_json(self.path / f"{name}.json", must_be_ours=True)
         except FileNotFoundError:
             ask_anew(self.path)  # so that the next read sees a new file
             return None
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return values if isinstance(values, dict) else None
 
-    def order_end(self, *, within_s: float) -> None:
+    def request_end(self, *, within_s: float) -> None:
         """Tell the other nodes to end; launchers kill remaining processes after this time."""
         self.write("end", {"within_s": within_s})
 
     def end_within_s(self) -> float | None:
         """Return the seconds that this node has left to end; None if no end was ordered."""
-        found = self.read("end")
-        within_s = None if found is None else found.get("within_s")
+        request = self.read("end")
+        within_s = None if request is None else request.get("within_s")
         return float(within_s) if isinstance(within_s, int | float) else None
 
-    def make_once(self, name: str, values: Mapping[str, Any]) -> bool:
+    def create_once(self, name: str, values: Mapping[str, Any]) -> bool:
         """Create a file that only one node can create; False if another node has.
 
         Raises:
@@ -325,7 +336,7 @@ class NodesFolder:
 class RankReport:
     """One rank in its node's report. `effort` is None if the rank has sent a heartbeat or has ended."""
 
-    beat: Beat | None
+    beat: Heartbeat | None
     effort: Effort | None
 
 
@@ -349,7 +360,7 @@ class Reporter:
     """Reports one node's ranks every second, and answers node 0's questions; runs in threads.
 
     Args:
-        ranks: The ranks of the run; only those in `own` are on this node.
+        ranks: The ranks of the run; only those in `local_ranks` are on this node.
         peers: The other launchers over the network.
 
     Attributes:
@@ -357,12 +368,12 @@ class Reporter:
     """
 
     def __init__(
-        self, folder: NodesFolder, host: str, ranks: Ranks, own: Sequence[int], peers: Peers
+        self, folder: NodesFolder, host: str, ranks: Ranks, local_ranks: Sequence[int], peers: Peers
     ) -> None:
-        self.folder, self._host, self.ranks, self._own = folder, host, ranks, own
+        self.folder, self._host, self.ranks, self._local_ranks = folder, host, ranks, local_ranks
         self.peers = peers
         self._node = peers.node.rank
-        self._seen: dict[int, int] = {}
+        self._heartbeat_counts: dict[int, int] = {}
         self._count = 0
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._report_loop, name="node-report", daemon=True)]
@@ -383,7 +394,7 @@ class Reporter:
     def _report_loop(self) -> None:
         while True:
             self._count += 1
-            ranks = {rank: self._rank_report(rank) for rank in self._own}
+            ranks = {rank: self._rank_report(rank) for rank in self._local_ranks}
             report = NodeReport(
                 count=self._count,
                 host=self._host,
@@ -410,28 +421,31 @@ class Reporter:
 
     def _rank_report(self, rank: int) -> RankReport:
         """Return a rank's report. Samples its process only if no heartbeat came since the last one."""
-        beat = self.ranks.beat(rank)
-        is_silent = beat is not None and self._seen.get(rank) == beat.count
-        if beat is not None:
-            self._seen[rank] = beat.count
-        return RankReport(beat=beat, effort=self.ranks.effort(rank) if is_silent else None)
+        heartbeat = self.ranks.heartbeat(rank)
+        is_silent = heartbeat is not None and self._heartbeat_counts.get(rank) == heartbeat.count
+        if heartbeat is not None:
+            self._heartbeat_counts[rank] = heartbeat.count
+        return RankReport(beat=heartbeat, effort=self.ranks.effort(rank) if is_silent else None)
 
     def _answer_loop(self) -> None:
-        answered = 0
+        answered_number = 0
         while not self._is_over.wait(REPORT_EVERY_S / 4):
-            asked = number_of(self.folder.read("question"))
-            if asked <= answered:
+            requested_number = request_number(self.folder.read("question"))
+            if requested_number <= answered_number:
                 continue
-            answered = asked
+            answered_number = requested_number
             self.ranks.ask()
-            stacks = {rank: asdict(self.ranks.stacks(rank)) for rank in self._own}
-            collectives = {rank: answer.decode() for rank in self._own if (answer := self.ranks.answer(rank))}
+            stacks = {rank: asdict(self.ranks.stacks(rank)) for rank in self._local_ranks}
+            collectives = {
+                rank: answer.decode() for rank in self._local_ranks if (answer := self.ranks.answer(rank))
+            }
             self.folder.write(
-                f"{self._node}-answers", {"number": asked, "stacks": stacks, "collectives": collectives}
+                f"{self._node}-answers",
+                {"number": requested_number, "stacks": stacks, "collectives": collectives},
             )
 
 
-def number_of(question: Mapping[str, Any] | None) -> int:
+def request_number(question: Mapping[str, Any] | None) -> int:
     """Return the number of a question or an answer; 0 without one."""
     number = (question or {}).get("number")
     return number if isinstance(number, int) else 0

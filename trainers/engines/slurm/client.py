@@ -14,12 +14,14 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from trainers.engines.base import EngineJob
-from trainers.engines.remembered import Remembered
+from trainers.engines.remembered import CachedAnswer
 from trainers.engines.slurm import endings
 from trainers.engines.slurm.endings import JobEnd, SlurmError
 from trainers.machine import environment
 
-FORM = "minutes, hours:minutes:seconds or days-hours:minutes:seconds, such as 90, 1:30:00 or 2-12:00:00"
+DURATION_FORMAT = (
+    "minutes, hours:minutes:seconds or days-hours:minutes:seconds, such as 90, 1:30:00 or 2-12:00:00"
+)
 _MAX_LENGTH = 20
 _UNLIMITED = frozenset({"infinite", "unlimited", "n/a", "not_set", ""})
 _AFTER_DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
@@ -36,15 +38,15 @@ def parse_duration(text: str) -> float:
     if text in _UNLIMITED:
         return math.inf
     if len(text) <= _MAX_LENGTH:
-        if found := _AFTER_DAYS.fullmatch(text):
-            days, hours, minutes, rest = (int(part or 0) for part in found.groups())
-            return ((days * 24.0 + hours) * 60 + minutes) * 60 + rest
-        if found := _WITHOUT_DAYS.fullmatch(text):
-            first, second, third = found.groups()
+        if match := _AFTER_DAYS.fullmatch(text):
+            days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+            return ((days * 24.0 + hours) * 60 + minutes) * 60 + seconds
+        if match := _WITHOUT_DAYS.fullmatch(text):
+            first, second, third = match.groups()
             if third is not None:
                 return (int(first) * 60.0 + int(second)) * 60 + int(third)
             return int(first) * 60.0 + int(second or 0)
-    raise ValueError(f"{text!r} is not a time limit: {FORM}")
+    raise ValueError(f"{text!r} is not a time limit: {DURATION_FORMAT}")
 
 
 def duration_text(limit_s: float) -> str:
@@ -64,9 +66,9 @@ START_COLUMNS = ("%A", "%S")
 # Print Unix time in seconds, so that the controller's time zone does not matter.
 TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
-FIRST_AGAIN_S = 10.0
-MOST_AGAIN_S = 900.0
-MOST_ESTIMATES = 200
+FIRST_INTERVAL_S = 10.0
+MAX_INTERVAL_S = 900.0
+MAX_ESTIMATES = 200
 
 Answer = TypeVar("Answer")
 
@@ -92,7 +94,7 @@ class SlurmJob(EngineJob):
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 
 
-def read_jobs(rows: Iterable[Sequence[str]]) -> dict[str, SlurmJob]:
+def parse_jobs(rows: Iterable[Sequence[str]]) -> dict[str, SlurmJob]:
     """Parse squeue's rows by job ID; the start of a waiting job is Slurm's estimate, if known.
 
     A row that does not begin with a job ID is part of a job's name.
@@ -136,21 +138,21 @@ def unix_s(text: str) -> float | None:
         return None
 
 
-def places_of_job(rows: Iterable[Sequence[str]]) -> dict[str, tuple[int, int]]:
+def parse_queue_places(rows: Iterable[Sequence[str]]) -> dict[str, tuple[int, int]]:
     """Return each waiting job's place in its partition (1 is next) and the number of jobs waiting there."""
     by_partition: dict[str, list[tuple[int, int, str]]] = {}
     for number, partition, priority in rows:
         if number.isdecimal() and priority.isdecimal():
             by_partition.setdefault(partition, []).append((-int(priority), int(number), number))
     return {
-        number: (place, len(waiting))
-        for waiting in by_partition.values()
-        for place, (_, _, number) in enumerate(sorted(waiting), 1)
+        number: (place, len(jobs))
+        for jobs in by_partition.values()
+        for place, (_, _, number) in enumerate(sorted(jobs), 1)
     }
 
 
 @dataclass
-class _Known(Generic[Answer]):
+class _CachedEstimate(Generic[Answer]):
     pause_s: float
     next_s: float = 0.0
     answer: Answer | None = None
@@ -163,14 +165,14 @@ class Estimates(Generic[Answer]):
     controller.
 
     Args:
-        ask: Returns the answer for one job, or None; may raise SlurmError.
-        first_again_s: Time between the first two requests; each later interval is twice as long.
+        request: Returns the answer for one job, or None; may raise SlurmError.
+        first_interval_s: Time between the first two requests; each later interval is twice as long.
     """
 
-    ask: Callable[[str], Answer | None]
+    request: Callable[[str], Answer | None]
     clock: Callable[[], float] = time.monotonic
-    first_again_s: float = FIRST_AGAIN_S
-    _known: dict[str, _Known[Answer]] = field(default_factory=dict)
+    first_interval_s: float = FIRST_INTERVAL_S
+    _cache: dict[str, _CachedEstimate[Answer]] = field(default_factory=dict)
 
     def of(self, number: str) -> Answer | None:
         """Return the latest answer for a job.
@@ -178,21 +180,21 @@ class Estimates(Generic[Answer]):
         Raises:
             SlurmError: If Slurm did not answer the last request.
         """
-        known = self._known.setdefault(number, _Known(pause_s=self.first_again_s))
-        if (now := self.clock()) >= known.next_s:
-            known.next_s, known.pause_s = now + known.pause_s, min(2 * known.pause_s, MOST_AGAIN_S)
+        entry = self._cache.setdefault(number, _CachedEstimate(pause_s=self.first_interval_s))
+        if (now := self.clock()) >= entry.next_s:
+            entry.next_s, entry.pause_s = now + entry.pause_s, min(2 * entry.pause_s, MAX_INTERVAL_S)
             try:
-                known.answer, known.error = self.ask(number), None
+                entry.answer, entry.error = self.request(number), None
             except SlurmError as error:
-                known.answer, known.error = None, error
-        while len(self._known) > MOST_ESTIMATES:
-            del self._known[next(iter(self._known))]
-        if known.error is not None:
-            raise SlurmError(str(known.error))
-        return known.answer
+                entry.answer, entry.error = None, error
+        while len(self._cache) > MAX_ESTIMATES:
+            del self._cache[next(iter(self._cache))]
+        if entry.error is not None:
+            raise SlurmError(str(entry.error))
+        return entry.answer
 
 
-Places = Mapping[str, tuple[int, int]]
+QueuePlaces = Mapping[str, tuple[int, int]]
 
 
 # Explicit widths, because Slurm truncates longer values; separators, because names may contain spaces.
@@ -203,7 +205,7 @@ PARTITION_COLUMNS = (
 # States in which a node starts jobs, now or after its current jobs. "~": powered on on demand.
 _UP = re.compile(r"(idle|mixed|allocated|completing|planned)[~#+-]?")
 _IDLE = re.compile(r"(idle|planned)[~-]?")
-_NOTE = re.compile(r"\([^)]*\)")
+_PARENTHESES = re.compile(r"\([^)]*\)")
 ANY_TYPE = ""
 
 
@@ -259,7 +261,7 @@ class Partition:
         return sum(group.num_nodes for group in self.groups)
 
     @property
-    def most_nodes(self) -> int:
+    def max_nodes_per_job(self) -> int:
         """Maximum number of nodes of one job."""
         return self.num_nodes if self.max_nodes is None else min(self.max_nodes, self.num_nodes)
 
@@ -286,16 +288,16 @@ class Partition:
         free = sum(group.num_free_gpus(kind) for group in self.groups)
         return free, sum(group.num_nodes * group.num_gpus(kind) for group in self.groups)
 
-    def most_on(self, num_nodes: int, each: Callable[[NodeGroup], int]) -> int:
+    def max_on_nodes(self, num_nodes: int, count: Callable[[NodeGroup], int]) -> int:
         """Return the largest amount that `num_nodes` nodes each have; 0 if there are fewer nodes."""
         counts = sorted(
-            (each(group) for group in self.groups for _ in range(min(group.num_nodes, num_nodes))),
+            (count(group) for group in self.groups for _ in range(min(group.num_nodes, num_nodes))),
             reverse=True,
         )
         return counts[num_nodes - 1] if 0 < num_nodes <= len(counts) else 0
 
 
-def read_partitions(rows: Iterable[Sequence[str]]) -> list[Partition]:
+def parse_partitions(rows: Iterable[Sequence[str]]) -> list[Partition]:
     """Parse sinfo's rows, one per kind and state of nodes.
 
     Raises:
@@ -304,7 +306,7 @@ def read_partitions(rows: Iterable[Sequence[str]]) -> list[Partition]:
     by_name: dict[str, list[Sequence[str]]] = {}
     for row in rows:
         by_name.setdefault(row[0], []).append(row)
-    return [_parse_partition(name, of_it) for name, of_it in by_name.items()]
+    return [_parse_partition(name, partition_rows) for name, partition_rows in by_name.items()]
 
 
 def _parse_partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
@@ -327,27 +329,27 @@ def _parse_group(row: Sequence[str]) -> NodeGroup:
         is_idle=_IDLE.fullmatch(state) is not None,
         num_cores=_parse_number(cores),
         memory_bytes=_parse_number(memory) * 2**20,
-        gpus=gpus_of(gres),
-        gpus_used=gpus_of(used),
+        gpus=parse_gpus(gres),
+        gpus_used=parse_gpus(used),
     )
 
 
-def gpus_of(gres: str) -> dict[str, int]:
+def parse_gpus(gres: str) -> dict[str, int]:
     """Parse a GRES list into GPUs by type: "gpu:a100:4(S:0-1),gpu:2,nvme:1" is {"a100": 4, "": 2}."""
-    found = Counter[str]()
-    for entry in _NOTE.sub("", gres).split(","):
-        name, *rest = entry.strip().split(":")
-        if name != "gpu" or not rest or not rest[-1].isdecimal():
+    counts = Counter[str]()
+    for entry in _PARENTHESES.sub("", gres).split(","):
+        name, *parts = entry.strip().split(":")
+        if name != "gpu" or not parts or not parts[-1].isdecimal():
             continue
         # Notes in parentheses are removed: "gpu:(null):1", a used GPU of unknown type, has an empty type.
-        found[":".join(rest[:-1])] += int(rest[-1])
-    return dict(found)
+        counts[":".join(parts[:-1])] += int(parts[-1])
+    return dict(counts)
 
 
 def _max_nodes(size: str) -> int | None:
     """Return the maximum number of nodes of a job, from "1-infinite", "1-4" or "1"."""
-    most = size.rpartition("-")[2]
-    return int(most) if most.isdecimal() else None
+    maximum = size.rpartition("-")[2]
+    return int(maximum) if maximum.isdecimal() else None
 
 
 def _parse_number(cell: str) -> int:
@@ -377,7 +379,7 @@ SUBMIT_LIMIT_S = 30.0
 JOBS_FRESH_S = 2.0
 JOBS_USABLE_S = 8.0
 ACCOUNTS_LIMIT_S = 3.0
-ACCOUNTS_AGAIN_S = 300.0
+ACCOUNTS_RETRY_S = 300.0
 PARTITIONS_FRESH_S = 30.0
 PLACES_FRESH_S = 30.0
 SEPARATOR = "|"
@@ -397,12 +399,12 @@ class Slurm:
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = dict(variables or {})
-        self._jobs = Remembered(self._ask_for_jobs, JOBS_FRESH_S, usable_s=JOBS_USABLE_S)
-        self._places = Remembered(self._ask_for_places, PLACES_FRESH_S, outlives_failures=True)
+        self._jobs = CachedAnswer(self._ask_for_jobs, JOBS_FRESH_S, usable_s=JOBS_USABLE_S)
+        self._places = CachedAnswer(self._ask_for_places, PLACES_FRESH_S, outlives_failures=True)
         self._estimates = Estimates(self._ask_for_start)
-        self._accounts_again_at = 0.0
-        self._ends = Estimates(self._ask_for_end, first_again_s=JOBS_FRESH_S)
-        self._partitions = Remembered(self._ask_for_partitions, PARTITIONS_FRESH_S, outlives_failures=True)
+        self._accounts_retry_at = 0.0
+        self._ends = Estimates(self._ask_for_end, first_interval_s=JOBS_FRESH_S)
+        self._partitions = CachedAnswer(self._ask_for_partitions, PARTITIONS_FRESH_S, outlives_failures=True)
 
     def submit(self, script: str) -> str:
         """Submit a batch script; return the job ID.
@@ -411,7 +413,7 @@ class Slurm:
             SlurmError: If it is rejected.
         """
         output = self._ask(
-            ["sbatch", "--parsable"], SUBMIT_LIMIT_S, given=script, keep=environment.FOR_NOTIFYING
+            ["sbatch", "--parsable"], SUBMIT_LIMIT_S, input_text=script, keep=environment.FOR_NOTIFYING
         )
         self.forget()
         return output.strip().partition(";")[0]
@@ -422,27 +424,27 @@ class Slurm:
         Raises:
             SlurmError: If the controller does not accept the command.
         """
-        how = [] if signal is None else [f"--signal={signal}", "--full"]
-        self._ask(["scancel", *how, job_id], TIME_LIMIT_S)
+        options = [] if signal is None else [f"--signal={signal}", "--full"]
+        self._ask(["scancel", *options, job_id], TIME_LIMIT_S)
         self.forget()
 
-    def find(self, job_id: str, *, afresh: bool = False) -> SlurmJob | None:
+    def find(self, job_id: str, *, refresh: bool = False) -> SlurmJob | None:
         """Return a live or recently ended job of the current user; None if the controller does not know it.
 
         Args:
-            afresh: Ask now, even if the controller did not answer the last request.
+            refresh: Ask now, even if the controller did not answer the last request.
 
         Raises:
             SlurmError: If the controller does not answer.
         """
-        return self._jobs.get(afresh=afresh).get(job_id)
+        return self._jobs.get(refresh=refresh).get(job_id)
 
     def forget(self) -> None:
         """Invalidate the cached answers."""
         self._jobs.forget()
         self._places.forget()
 
-    def listed(self) -> list[EngineJob]:
+    def list_jobs(self) -> list[EngineJob]:
         """Return the current user's live jobs; the last known ones while the controller does not answer.
 
         Raises:
@@ -456,7 +458,7 @@ class Slurm:
             jobs = self._jobs.last
         return [job for job in jobs.values() if not job.has_ended]
 
-    def places(self) -> Places:
+    def queue_places(self) -> QueuePlaces:
         """Return the place of each waiting job, as far as the current user may see other users' jobs.
 
         Raises:
@@ -475,12 +477,12 @@ class Slurm:
             return None
         # Accounting records who cancelled a job, and keeps jobs longer than the controller.
         try:
-            found = self._ends.of(job_id)
+            end = self._ends.of(job_id)
         except SlurmError:
             if job is None:
                 raise
-            found = None
-        return found if found is not None or job is None else JobEnd(state=job.slurm_state, nodes=job.nodes)
+            end = None
+        return end if end is not None or job is None else JobEnd(state=job.slurm_state, nodes=job.nodes)
 
     @property
     def jobs_silent_since_unix_s(self) -> float | None:
@@ -490,7 +492,7 @@ class Slurm:
     @property
     def jobs_answered_unix_s(self) -> float | None:
         """Time at which the latest answer of `find` was requested."""
-        return self._jobs.asked_unix_s
+        return self._jobs.requested_unix_s
 
     def starts_at(self, job_id: str) -> float | None:
         """Return the estimated start of a waiting job; None if Slurm has none."""
@@ -507,21 +509,21 @@ class Slurm:
         return self._partitions.get()
 
     def _ask_for_partitions(self) -> list[Partition]:
-        form = ",".join(f"{column}{SEPARATOR}" for column in PARTITION_COLUMNS)
-        output = self._ask(["sinfo", "--noheader", f"--Format={form}"], TIME_LIMIT_S)
+        columns = ",".join(f"{column}{SEPARATOR}" for column in PARTITION_COLUMNS)
+        output = self._ask(["sinfo", "--noheader", f"--Format={columns}"], TIME_LIMIT_S)
         rows = [line.rstrip().removesuffix(SEPARATOR) for line in output.splitlines() if line.strip()]
         try:
-            return read_partitions([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
+            return parse_partitions([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
         except ValueError as error:
             raise SlurmError(f"sinfo gave unexpected output: {error}") from error
 
     def _ask_for_jobs(self) -> Mapping[str, SlurmJob]:
         command = ["squeue", "--noheader", "--me", "--states=all", _format_option(JOB_COLUMNS)]
-        return read_jobs(self._rows(command, TIMES))
+        return parse_jobs(self._rows(command, TIMES))
 
-    def _ask_for_places(self) -> Places:
+    def _ask_for_places(self) -> QueuePlaces:
         command = ["squeue", "--noheader", "--states=PENDING", _format_option(PENDING_COLUMNS)]
-        return places_of_job(self._rows(command))
+        return parse_queue_places(self._rows(command))
 
     def _ask_for_start(self, job_id: str) -> float | None:
         command = ["squeue", "--noheader", "--start", f"--jobs={job_id}", _format_option(START_COLUMNS)]
@@ -529,27 +531,27 @@ class Slurm:
         return next((unix_s(starts) for number, starts in rows if number == job_id), None)
 
     def _ask_for_end(self, job_id: str) -> JobEnd | None:
-        accounts = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_id}"]
-        form = f"--format={','.join(endings.ACCOUNT_COLUMNS)}"
-        found = None
-        if time.monotonic() >= self._accounts_again_at:
+        command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_id}"]
+        format_option = f"--format={','.join(endings.ACCOUNT_COLUMNS)}"
+        end = None
+        if time.monotonic() >= self._accounts_retry_at:
             try:
-                output = self._ask([*accounts, form], ACCOUNTS_LIMIT_S, variables=TIMES)
-                found = endings.from_accounts(output)
+                output = self._ask([*command, format_option], ACCOUNTS_LIMIT_S, variables=TIMES)
+                end = endings.parse_accounts(output)
             # many clusters have no accounting, and waiting for an unavailable database costs seconds
             except SlurmError:
-                self._accounts_again_at = time.monotonic() + ACCOUNTS_AGAIN_S
-        if found is not None and found.name:
-            return found
+                self._accounts_retry_at = time.monotonic() + ACCOUNTS_RETRY_S
+        if end is not None and end.name:
+            return end
         # Accounting may lag, or lack the name of a job that was cancelled immediately.
         try:
             output = self._ask(["scontrol", "--oneliner", "show", "job", job_id], TIME_LIMIT_S)
         except SlurmError as error:
-            if found is None and UNKNOWN_JOB not in str(error):
+            if end is None and UNKNOWN_JOB not in str(error):
                 raise
-            return found
-        known = endings.from_controller(output)
-        return known if found is None or known is None else replace(found, name=known.name)
+            return end
+        shown_end = endings.parse_controller(output)
+        return shown_end if end is None or shown_end is None else replace(end, name=shown_end.name)
 
     def _rows(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> list[list[str]]:
         output = self._ask(command, TIME_LIMIT_S, variables=variables)
@@ -566,7 +568,7 @@ class Slurm:
         command: Sequence[str],
         limit_s: float,
         *,
-        given: str | None = None,
+        input_text: str | None = None,
         keep: Collection[str] = (),
         variables: Mapping[str, str] | None = None,
     ) -> str:
@@ -576,13 +578,13 @@ class Slurm:
             keep: Names of secrets to pass nevertheless.
         """
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command,
                 env=environment.for_a_child(
                     {**self._variables, **(variables or {})}, keep=keep, without=_NOT_FOR_SLURM
                 ),
-                input=given,
-                stdin=subprocess.DEVNULL if given is None else None,
+                input=input_text,
+                stdin=subprocess.DEVNULL if input_text is None else None,
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -595,10 +597,12 @@ class Slurm:
             raise SlurmError(
                 f"{command[0]} is not installed on this machine: is this a login node?"
             ) from error
-        if done.returncode:
-            words = done.stderr.strip().splitlines()
-            raise SlurmError(words[-1] if words else f"{command[0]} ended with {done.returncode}")
-        return done.stdout
+        if result.returncode:
+            error_lines = result.stderr.strip().splitlines()
+            raise SlurmError(
+                error_lines[-1] if error_lines else f"{command[0]} ended with {result.returncode}"
+            )
+        return result.stdout
 
 
 def _format_option(columns: Sequence[str]) -> str:

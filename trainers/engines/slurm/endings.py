@@ -41,7 +41,7 @@ ENDED = frozenset(
 )
 # The job's name is the last column because it may contain separators.
 ACCOUNT_COLUMNS = ("State%40", "ExitCode", "NodeList", "End", "JobName%200")
-CODE = "slurm_job_ended"
+ERROR_CODE = "slurm_job_ended"
 CANCELLED = "The run's Slurm job was cancelled before it started."
 # Name that the accounting database shows for a job that ended before its real name arrived.
 _NO_NAME = "allocation"
@@ -54,7 +54,7 @@ _BY_RULE = {
     "REVOKED": "Another cluster of the federation took over the run's job",
     "TIMEOUT": "Slurm ended the run's job at the job's time limit",
 }
-_BROKEN = {
+_FAILURES = {
     "BOOT_FAIL": ("Slurm could not launch the run's job on the nodes", "Ask an administrator."),
     "NODE_FAIL": ("Slurm reports that a node of the run's job failed", "Slurm did not restart the job."),
     "OUT_OF_MEMORY": (
@@ -97,13 +97,13 @@ class Ending:
     hint: str = ""
 
 
-def from_accounts(output: str) -> JobEnd | None:
+def parse_accounts(output: str) -> JobEnd | None:
     """Parse the last line of sacct; None if the job is missing or has not ended."""
     cells = output.strip().rpartition("\n")[2].split("|", len(ACCOUNT_COLUMNS) - 1)
     if len(cells) != len(ACCOUNT_COLUMNS):
         return None
-    state, exit_code, nodes, ended, name = cells
-    state, _, by = state.partition(" by ")
+    state, exit_code, nodes, end_time, name = cells
+    state, _, user_id = state.partition(" by ")
     if state not in ENDED:
         return None
     return JobEnd(
@@ -111,12 +111,12 @@ def from_accounts(output: str) -> JobEnd | None:
         nodes="" if nodes in _NO_NODES else nodes,
         name="" if name == _NO_NAME else name,
         exit_code=exit_code,
-        cancelled_by=int(by) if by.isdecimal() else None,
-        ended_unix_s=float(ended) if ended.isdecimal() else None,
+        cancelled_by=int(user_id) if user_id.isdecimal() else None,
+        ended_unix_s=float(end_time) if end_time.isdecimal() else None,
     )
 
 
-def from_controller(output: str) -> JobEnd | None:
+def parse_controller(output: str) -> JobEnd | None:
     """Parse a line of `scontrol show job`; None if the job has not ended."""
     fields = dict(re.findall(r"(?:^| )(JobState|ExitCode|NodeList)=(\S*)", output))
     # A name may contain spaces; in the output UserId follows it.
@@ -133,27 +133,28 @@ def from_controller(output: str) -> JobEnd | None:
     )
 
 
-def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
+def run_ending(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
     """Return the ending of a run that did not record its end, from the end of its job.
 
     Args:
         status: Last status recorded in its folder.
     """
-    has_run_before = status.started_unix_s is not None
-    waited = " while it waited for a restart" if has_run_before else " before it started"
-    when = "" if end.nodes else waited
+    has_started = status.started_unix_s is not None
+    phase = " while it waited for a restart" if has_started else " before it started"
+    phase_text = "" if end.nodes else phase
     if end.state == "CANCELLED":
         return Ending(
-            state="stopped", message=f"The run's Slurm job was cancelled{when}{_cancelled_by_text(end)}."
+            state="stopped",
+            message=f"The run's Slurm job was cancelled{phase_text}{_cancelled_by_text(end)}.",
         )
     if end.state in _BY_RULE:
-        return Ending(state="stopped", message=f"{_BY_RULE[end.state]}{when}.")
-    if end.state in _BROKEN:
-        message, hint = _BROKEN[end.state]
+        return Ending(state="stopped", message=f"{_BY_RULE[end.state]}{phase_text}.")
+    if end.state in _FAILURES:
+        message, hint = _FAILURES[end.state]
         nodes = f": {end.nodes}" if end.nodes else ""
         return Ending(state="failed", message=f"{message} ({end.state}{nodes}).", hint=hint)
     code = f" with exit code {end.exit_code.partition(':')[0]}" if end.exit_code else ""
-    if not has_run_before:
+    if not has_started:
         message = f"The run's Slurm job ended{code} on {end.nodes or 'no node'} before the run started."
         hint = (
             "logs/slurm.log has the output of the job. If this file is missing, check that the job's nodes "
@@ -165,17 +166,19 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
     return Ending(state="lost", message=message, hint="logs/slurm.log has the output of the job.")
 
 
-def unknown(job_id: str, name: str = "") -> Ending:
+def unknown_ending(job_id: str, name: str = "") -> Ending:
     """Return the ending of a run whose job ID Slurm does not know, or assigns to another job.
 
     Args:
         name: Of the other job, for example if the run directory was copied from another cluster.
     """
-    why = f"Slurm's job {job_id} is another job ({name})" if name else f"Slurm no longer knows job {job_id}"
-    return Ending(state="lost", message=f"{why}, and the run's folder has no record of its end.")
+    reason = (
+        f"Slurm's job {job_id} is another job ({name})" if name else f"Slurm no longer knows job {job_id}"
+    )
+    return Ending(state="lost", message=f"{reason}, and the run's folder has no record of its end.")
 
 
-def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: float | None) -> Status:
+def settle(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: float | None) -> Status:
     """Return a run's status completed with the end of its job. Writes the status, because Slurm forgets old
     jobs.
 
@@ -185,37 +188,39 @@ def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: flo
     next_step = RESUME_HINT if is_saved else NOTHING_SAVED_HINT
     hint = " ".join(filter(None, (ending.hint, next_step)))
     is_good = ending.state == "stopped"
-    found = replace(
+    completed = replace(
         status,
         state=ending.state,
         error=ending.message if is_good else f"{ending.message} {hint}",
         ended_unix_s=status.ended_unix_s or ended_unix_s or now_unix_s(),
     )
     if ending.state == "lost":
-        return replace(found, ended_unix_s=status.ended_unix_s)
+        return replace(completed, ended_unix_s=status.ended_unix_s)
     if run.is_locked():
-        return found
+        return completed
     try:
         lock = run.acquire_lock()
     except (OSError, ValueError):
-        return found
+        return completed
     try:
         recorded = status_file.read(run.status)
         if recorded is None or recorded.handle != status.handle or recorded.error is not None:
             # the run was resumed, or another page has written its status, during this call
-            return recorded or found
-        run.write_status(found)  # written first, so that the event is never appended twice
+            return recorded or completed
+        run.write_status(completed)  # written first, so that the event is never appended twice
         if recorded.ended_unix_s is None:
-            cause = None if is_good else Cause(code=CODE, message=ending.message, hint=hint)
+            cause = None if is_good else Cause(code=ERROR_CODE, message=ending.message, hint=hint)
             # A rank may have recorded the end although its launcher was killed before writing the status.
-            is_said = events.last_state(run.events) in events.ENDED_STATES
-            words = diagnosis.causes_of_end(ending.state, ending.message, cause, (), is_said=is_said)
-            diagnosis.append_within_limits(run, words)
+            is_recorded = events.last_state(run.events) in events.ENDED_STATES
+            final_events = diagnosis.make_final_events(
+                ending.state, ending.message, cause, (), is_recorded=is_recorded
+            )
+            diagnosis.append_within_limits(run, final_events)
     except (OSError, ValueError) as error:
         print(f"the end of run {run.run_id} could not be written: {explain(error)}", flush=True)
     finally:
         os.close(lock)
-    return found
+    return completed
 
 
 def _cancelled_by_text(end: JobEnd) -> str:

@@ -27,19 +27,19 @@ from trainers.engines.local import stopping
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.slurm import client, endings, script, site
-from trainers.engines.slurm.client import Places, Slurm
+from trainers.engines.slurm.client import QueuePlaces, Slurm
 from trainers.engines.slurm.endings import SlurmError
-from trainers.engines.slurm.where import Where
+from trainers.engines.slurm.where import Placement
 from trainers.machine.environment import hour_and_minute, now_unix_s
 
 NAME = "slurm"
 POLL_S = 0.5
-KILLED_WITHIN_S = 60.0
-EARLIER_ENDS_WITHIN_S = 30.0
-DEAF_MESSAGE = "Node 0 of this run did not react to Stop, so the job was cancelled."
+KILL_LIMIT_S = 60.0
+EARLIER_JOB_LIMIT_S = 30.0
+UNRESPONSIVE_MESSAGE = "Node 0 of this run did not react to Stop, so the job was cancelled."
 SUSPENDED_MESSAGE = "Slurm had suspended this run, which did not react to Stop, so the job was cancelled."
 # Job states in which the processes are suspended, as text next to the run's state.
-_STANDING = {"SUSPENDED": "suspended by Slurm", "STOPPED": "suspended by a signal"}
+_SUSPENDED_STATES = {"SUSPENDED": "suspended by Slurm", "STOPPED": "suspended by a signal"}
 
 
 class SlurmLaunch(Launch):
@@ -47,7 +47,7 @@ class SlurmLaunch(Launch):
 
     def __init__(self, slurm: Slurm, job_id: str) -> None:
         self._slurm = slurm
-        self.job_id = self.place = job_id
+        self.job_id = self.location = job_id
 
     def wait_until_owned(self) -> None:
         """Return immediately: the status contains the job ID as soon as the job is submitted."""
@@ -67,7 +67,7 @@ class SlurmEngine(Engine):
         self._slurm = slurm or Slurm()
         self._site_file = site_file
         self._site = site.read(site_file)
-        self._where = Where(self._slurm.partitions, self._site)
+        self._placement = Placement(self._slurm.partitions, self._site)
 
     def capacity(self, config: Config | None = None) -> Capacity:
         """Return the capacity of the configuration's partition, or of the default one.
@@ -75,15 +75,15 @@ class SlurmEngine(Engine):
         Raises:
             SlurmError: If the controller has not answered yet.
         """
-        return self._where.capacity(config or Config())
+        return self._placement.capacity(config or Config())
 
     def check(self, config: Config) -> list[Problem]:
         """Return the values that the cluster or the site would reject. The current load does not matter."""
-        return [*script_problems(config), *self._where.problems(config)]
+        return [*script_problems(config), *self._placement.problems(config)]
 
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str:
         """Return the batch script that would be submitted."""
-        applied, gres = self._site.applied(config), self._where.gres(config)
+        applied, gres = self._site.apply(config), self._placement.gres(config)
         return script.batch_script(
             applied, run_dir, resume_step, gres=gres, max_restarts=self._site.restarts.maximum
         )
@@ -105,29 +105,29 @@ class SlurmEngine(Engine):
             tickets.close_ticket(run)
             return SlurmLaunch(self._slurm, job_id)
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a run: cancel a waiting job; send a command to a running job."""
         self._slurm.forget()  # the job may have just started
         if self.describe(run, status).is_waiting:
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
-        command_id = super().stop(run, status, save=save, why=why)
+        command_id = super().stop(run, status, save=save, reason=reason)
 
         def end(status: Status) -> None:
             is_suspended = self.describe(run, status).detail is not None
-            self._end(run, status, SUSPENDED_MESSAGE if is_suspended else DEAF_MESSAGE, signal="KILL")
+            self._end(run, status, SUSPENDED_MESSAGE if is_suspended else UNRESPONSIVE_MESSAGE, signal="KILL")
 
         restarts.watch_for_stop(self, run, end)
         return command_id
 
     def kill(self, run: RunDirectory, status: Status) -> None:
         """Kill all processes of a run's job, then write the final events in their place."""
-        if job_of(status.handle) is not None:
+        if job_id_of(status.handle) is not None:
             self._end(run, status, stopping.KILLED_MESSAGE, signal="KILL")
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return the controller's report about a run's job, and since when it has not answered."""
-        job_id = job_of(status.handle)
+        job_id = job_id_of(status.handle)
         if job_id is None:
             return Description()
         if status.state == "lost":
@@ -136,28 +136,28 @@ class SlurmEngine(Engine):
         if is_gone and _has_changed_since(run, self._slurm.jobs_answered_unix_s):
             # another page or a terminal may have submitted the job since the last answer
             self._slurm.forget()
-        found, error = None, None
+        job, error = None, None
         try:
-            found = self._slurm.find(job_id)
-        except SlurmError as unknown:
-            error = unknown
+            job = self._slurm.find(job_id)
+        except SlurmError as caught:
+            error = caught
         silent_s = self._slurm.jobs_silent_since_unix_s
         since = "" if silent_s is None else f" since {hour_and_minute(silent_s)}"
         silence = f"Slurm has not answered{since}. This page shows the state from the run's own files."
-        is_waiting = found is not None and found.is_waiting
-        known = Description(
-            is_alive=None if error is not None else found is not None and not found.has_ended,
+        is_waiting = job is not None and job.is_waiting
+        description = Description(
+            is_alive=None if error is not None else job is not None and not job.has_ended,
             is_waiting=is_waiting,
             silence=silence if since else None,
-            detail=None if found is None else _STANDING.get(found.slurm_state),
+            detail=None if job is None else _SUSPENDED_STATES.get(job.slurm_state),
             end=self._end_of(run, status, job_id) if status.state == "stopped" and not is_waiting else None,
         )
-        if not is_queued or (found is None and error is None):
-            return known
-        unknown_why = f"The reason for waiting is unknown{since}, because Slurm does not answer: {error}."
+        if not is_queued or (job is None and error is None):
+            return description
+        unknown_reason = f"The reason for waiting is unknown{since}, because Slurm does not answer: {error}."
         return replace(
-            known,
-            why=unknown_why if found is None else client.reason_text(found.reason),
+            description,
+            reason=unknown_reason if job is None else client.reason_text(job.reason),
             place=f"in the cluster's queue: {self._place_of(job_id)}",
             # The interval between requests for the estimate grows.
             starts_unix_s=self._slurm.starts_at(job_id),
@@ -177,31 +177,31 @@ class SlurmEngine(Engine):
                 error=f"It is unknown how job {job_id} ended, because Slurm does not answer ({error}).",
             )
         if end is not None and end.name not in ("", script.job_name(run.path)):
-            ending = endings.unknown(job_id, end.name)
+            ending = endings.unknown_ending(job_id, end.name)
         else:
-            ending = endings.unknown(job_id) if end is None else endings.of_run(end, status, run)
+            ending = endings.unknown_ending(job_id) if end is None else endings.run_ending(end, status, run)
         if status.state == "stopped" and ending.state != "stopped":
             return status  # keep a state that the run itself has recorded
-        return endings.settled(run, status, ending, None if end is None else end.ended_unix_s)
+        return endings.settle(run, status, ending, None if end is None else end.ended_unix_s)
 
     def _place_of(self, job_id: str) -> str:
         """Return the job ID, and its place among the jobs that wait for the same partition."""
         with contextlib.suppress(SlurmError):
-            place, num_waiting = self._slurm.places().get(job_id, (None, None))
+            place, num_waiting = self._slurm.queue_places().get(job_id, (None, None))
             if place is not None:
                 return f"job {job_id}, place {place} of {num_waiting}"
         return f"job {job_id}"
 
     def queue(self) -> EngineQueue:
         """Return the current user's jobs; the last known ones while the controller does not answer."""
-        found: list[EngineJob] = []
-        places: Places = {}
+        jobs: list[EngineJob] = []
+        places: QueuePlaces = {}
         with contextlib.suppress(SlurmError):
-            found = self._slurm.listed()
-            places = self._slurm.places()
+            jobs = self._slurm.list_jobs()
+            places = self._slurm.queue_places()
         return EngineQueue(
             name="Slurm",
-            jobs=tuple(_with_place(job, places) for job in found),
+            jobs=tuple(_with_place(job, places) for job in jobs),
             silent_since_unix_s=self._slurm.jobs_silent_since_unix_s,
         )
 
@@ -210,31 +210,31 @@ class SlurmEngine(Engine):
         recorded = None
         with contextlib.suppress(StatusError):
             recorded = status_file.read(run.status)
-        job_id = None if recorded is None or recorded.engine != NAME else job_of(recorded.handle)
+        job_id = None if recorded is None or recorded.engine != NAME else job_id_of(recorded.handle)
         if recorded is None or job_id is None:
             return
         self._slurm.forget()
-        found = self._slurm.find(job_id, afresh=True)  # raises if Slurm does not answer
-        if found is None or found.has_ended:
+        job = self._slurm.find(job_id, refresh=True)  # raises if Slurm does not answer
+        if job is None or job.has_ended:
             return
-        if found.name != script.job_name(run.path):
+        if job.name != script.job_name(run.path):
             return  # the run was copied from another cluster: on this one the ID belongs to another job
         if recorded.state in events.LIVE_STATES:
             raise ValueError(f"run {run.run_id} has job {job_id} in Slurm, which has not ended")
         self._slurm.cancel(job_id)
-        if not self._has_ended_within(EARLIER_ENDS_WITHIN_S, job_id):
+        if not self._has_ended_within(EARLIER_JOB_LIMIT_S, job_id):
             raise SlurmError(
                 f"job {job_id}, the last one of this run, was cancelled and Slurm has not ended it on "
-                f"{found.nodes or 'its nodes'} yet: try again later"
+                f"{job.nodes or 'its nodes'} yet: try again later"
             )
 
     def _end(self, run: RunDirectory, status: Status, message: str, *, signal: str | None) -> None:
         """Cancel a job, wait until no process remains, and write the run's final events and status."""
-        job_id = job_of(status.handle)
+        job_id = job_id_of(status.handle)
         assert job_id is not None
         self._slurm.cancel(job_id, signal)
-        if not self._has_ended_within(KILLED_WITHIN_S, job_id):
-            raise SlurmError(f"job {job_id} has not ended {KILLED_WITHIN_S:.0f} s after it was cancelled")
+        if not self._has_ended_within(KILL_LIMIT_S, job_id):
+            raise SlurmError(f"job {job_id} has not ended {KILL_LIMIT_S:.0f} s after it was cancelled")
         stopping.write_forced_end(run, status, message)
 
     def _has_ended_within(self, limit_s: float, job_id: str) -> bool:
@@ -247,7 +247,7 @@ class SlurmEngine(Engine):
         return True
 
 
-def _with_place(job: EngineJob, places: Places) -> EngineJob:
+def _with_place(job: EngineJob, places: QueuePlaces) -> EngineJob:
     place, num_waiting = places.get(job.number, (None, None)) if job.is_waiting else (None, None)
     return replace(job, place=place, num_waiting=num_waiting)
 
@@ -263,11 +263,11 @@ def _needs_cause(run: RunDirectory, status: Status) -> bool:
     """True if SIGTERM ended the run and its status does not contain the cause yet."""
     if status.error is not None:
         return False
-    starts = NodesFolder.of_run(run)
-    return bool(starts) and starts[-1].read(restarts.TOLD_TO_END) is not None
+    starts = NodesFolder.list_starts(run)
+    return bool(starts) and starts[-1].read(restarts.SIGTERM_RECEIVED) is not None
 
 
-def job_of(handle: Handle) -> str | None:
+def job_id_of(handle: Handle) -> str | None:
     """Return the job ID in a handle, or None."""
     job_id = handle.get("job_id") if isinstance(handle, dict) else None
     return job_id if isinstance(job_id, str) and job_id.isdecimal() else None
@@ -276,7 +276,7 @@ def job_of(handle: Handle) -> str | None:
 def is_live(slurm: Slurm, job_id: str) -> bool | None:
     """True if a job waits or runs; None if the controller does not answer."""
     try:
-        found = slurm.find(job_id)
+        job = slurm.find(job_id)
     except SlurmError:
         return None
-    return found is not None and not found.has_ended
+    return job is not None and not job.has_ended

@@ -17,9 +17,9 @@ from trainers.engines.ssh.site import SshHost
 from trainers.machine.os_errors import explain
 
 # Share of memory kept for the system. Otherwise a job that requests a node's entire memory never starts.
-KEPT_BACK = 0.05
-ASKED_WITHIN_S = 20.0
-_ASK = """\
+RESERVED_SHARE = 0.05
+ANSWER_LIMIT_S = 20.0
+_QUERY_SCRIPT = """\
 PATH=$PATH:/usr/sbin:/sbin
 command -v slurmd >/dev/null || { echo "slurmd is not installed: sudo apt install slurmd" >&2; exit 1; }
 slurmd -C
@@ -27,7 +27,9 @@ if command -v nvidia-smi >/dev/null; then
   nvidia-smi --query-gpu=index --format=csv,noheader | sed 's/^/gpu /'
 fi
 """
-_SHAPE = re.compile(r"^NodeName=(?P<name>\S+) (?P<cores>CPUs=.*) RealMemory=(?P<memory>\d+)", re.MULTILINE)
+_RESOURCES_LINE = re.compile(
+    r"^NodeName=(?P<name>\S+) (?P<cores>CPUs=.*) RealMemory=(?P<memory>\d+)", re.MULTILINE
+)
 _CONF = """\
 # Written by trainers.engines.slurm.make_conf. Every PC has the same file as /etc/slurm/slurm.conf.
 ClusterName={name}
@@ -59,7 +61,7 @@ ConstrainDevices=yes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class Resources:
     """Resources of a PC.
 
     Attributes:
@@ -95,64 +97,65 @@ def main() -> None:
     options = parser.parse_args()
     try:
         ssh = Ssh(options.ssh_config)
-        shapes = [ask(ssh, SshHost(name=name)) for name in options.hosts]
-        files = written(shapes, options.controller or shapes[0].name, options.name)
+        computers = [query(ssh, SshHost(name=name)) for name in options.hosts]
+        files = make_files(computers, options.controller or computers[0].name, options.name)
         options.folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (options.folder / name).write_text(text)
     except (OSError, ValueError) as error:
         sys.exit(f"Nothing was written: {explain(error)}")
     print(
-        f"{', '.join(files)} for {len(shapes)} PCs are in {options.folder}: copy them to /etc/slurm on each."
+        f"{', '.join(files)} for {len(computers)} PCs are in {options.folder}: "
+        "copy them to /etc/slurm on each."
     )
 
 
-def ask(ssh: Ssh, host: SshHost) -> Shape:
+def query(ssh: Ssh, host: SshHost) -> Resources:
     """Return the resources of a PC.
 
     Raises:
         SshError: If they cannot be read.
     """
-    return read(host.name, ssh.ask(host, _ASK, limit_s=ASKED_WITHIN_S))
+    return read(host.name, ssh.ask(host, _QUERY_SCRIPT, limit_s=ANSWER_LIMIT_S))
 
 
-def read(host: str, output: str) -> Shape:
+def read(host: str, output: str) -> Resources:
     """Parse the output of `slurmd -C` and nvidia-smi on a PC.
 
     Raises:
         SshError: If it is invalid.
     """
-    if (found := _SHAPE.search(output)) is None:
+    if (match := _RESOURCES_LINE.search(output)) is None:
         raise SshError(f"{host}: slurmd reports invalid resources: {output[:200]!r}")
-    return Shape(
-        name=found["name"],
-        cores=found["cores"],
-        memory_mb=int(int(found["memory"]) * (1 - KEPT_BACK)),
+    return Resources(
+        name=match["name"],
+        cores=match["cores"],
+        memory_mb=int(int(match["memory"]) * (1 - RESERVED_SHARE)),
         num_gpus=len(re.findall(r"^gpu \d+$", output, re.MULTILINE)),
     )
 
 
-def written(shapes: Sequence[Shape], controller: str, name: str) -> dict[str, str]:
+def make_files(computers: Sequence[Resources], controller: str, name: str) -> dict[str, str]:
     """Return the files' contents by name.
 
     Raises:
         ValueError: If two PCs have the same name, or the cluster's name is invalid.
     """
-    names = [shape.name for shape in shapes]
-    if twice := sorted({each for each in names if names.count(each) > 1}):
-        raise ValueError(f"two PCs are named {twice[0]}: give each its own name (hostnamectl)")
+    names = [computer.name for computer in computers]
+    if duplicates := sorted({host for host in names if names.count(host) > 1}):
+        raise ValueError(f"two PCs are named {duplicates[0]}: give each its own name (hostnamectl)")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,30}", name):
         raise ValueError(f"--name is {name[:80]!r}; allowed: letters, digits, dashes")
-    has_gpus = any(shape.num_gpus for shape in shapes)
+    has_gpus = any(computer.num_gpus for computer in computers)
     conf = _CONF.format(
         name=name,
         controller=controller,
-        memory_a_core=min(shape.memory_mb // shape.num_cpus for shape in shapes),
+        memory_a_core=min(computer.memory_mb // computer.num_cpus for computer in computers),
         gpus="GresTypes=gpu\n" if has_gpus else "",
-        nodes="\n".join(map(_node, shapes)),
+        nodes="\n".join(map(_node_line, computers)),
         names=",".join(names),
     )
-    gres = [_gpu_files(shape) for shape in shapes if shape.num_gpus]
+    gres = [_gres_line(computer) for computer in computers if computer.num_gpus]
     return {
         "slurm.conf": conf,
         "cgroup.conf": _CGROUP,
@@ -160,15 +163,15 @@ def written(shapes: Sequence[Shape], controller: str, name: str) -> dict[str, st
     }
 
 
-def _node(shape: Shape) -> str:
-    gpus = f" Gres=gpu:{shape.num_gpus}" if shape.num_gpus else ""
-    return f"NodeName={shape.name} {shape.cores} RealMemory={shape.memory_mb}{gpus} State=UNKNOWN"
+def _node_line(computer: Resources) -> str:
+    gpus = f" Gres=gpu:{computer.num_gpus}" if computer.num_gpus else ""
+    return f"NodeName={computer.name} {computer.cores} RealMemory={computer.memory_mb}{gpus} State=UNKNOWN"
 
 
-def _gpu_files(shape: Shape) -> str:
-    last = shape.num_gpus - 1
-    which = f"[0-{last}]" if last else "0"
-    return f"NodeName={shape.name} Name=gpu File=/dev/nvidia{which}"
+def _gres_line(computer: Resources) -> str:
+    last = computer.num_gpus - 1
+    indices = f"[0-{last}]" if last else "0"
+    return f"NodeName={computer.name} Name=gpu File=/dev/nvidia{indices}"
 
 
 if __name__ == "__main__":

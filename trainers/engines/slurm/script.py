@@ -16,8 +16,8 @@ LOG = "slurm.log"
 WARNING_S = 90
 # Number of attempts, each of which takes seconds if the controller cannot be reached.
 REQUEUE_TRIES = 60
-CLEARED_WITHIN_S = 180
-SOON_ENDS = (
+CLEANUP_S = 180
+WARNING_MESSAGE = (
     "Slurm ends this job soon, because its time limit is near or a job of higher priority needs its nodes."
 )
 
@@ -87,18 +87,18 @@ exit "$status"
 """
 _COUNT = 'now=$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" --Format=RestartCnt) && [ -n "$now" ]'
 _IF_THIS_START = f'{_COUNT} && {{ [ "$((now))" -gt "$RESTART" ] || '
-AGAIN = _IF_THIS_START + 'scontrol requeue "$SLURM_JOB_ID"; }'
+REQUEUE = _IF_THIS_START + 'scontrol requeue "$SLURM_JOB_ID"; }'
 # If a node does not answer, the restart is delayed: Slurm refuses to start a job on a node that has not yet
 # cleaned up the previous start, and drains that node ("Duplicate jobid"). The requeue sends SIGTERM to this
 # shell, which must continue until the delay is set; SIGKILL follows after at least five seconds.
-AGAIN_LATER = (
+REQUEUE_LATER = (
     _IF_THIS_START + '{ trap "" TERM; scontrol requeue "$SLURM_JOB_ID" && '
-    f'scontrol update JobId="$SLURM_JOB_ID" StartTime=now+{CLEARED_WITHIN_S}; }}; }}'
+    f'scontrol update JobId="$SLURM_JOB_ID" StartTime=now+{CLEANUP_S}; }}; }}'
 )
 CANCEL = _IF_THIS_START + 'scancel "$SLURM_JOB_ID"; }'
 # Prints whether Slurm has requeued the job, and which of its nodes are down. The nodes are read first,
 # because a node may be up again soon.
-WHY = (
+REASON = (
     'down=$(scontrol --oneliner show node "$SLURM_JOB_NODELIST" | '
     'sed -n "s/^NodeName=\\([^ ]*\\) .* State=DOWN[^ ]* .* Reason=\\([^[]*[^[ ]\\).*/'
     'Slurm has set \\1 down (reason: \\2)./p"); '
@@ -139,9 +139,9 @@ def batch_script(
         "signal": f"B:USR1@{WARNING_S}",
         **_placement_options(config, gres),
     }
-    lines = [f"--{name}={_quoted_value(value)}" for name, value in options.items()]
+    lines = [f"--{name}={_quote_value(value)}" for name, value in options.items()]
     lines.append("--requeue" if max_restarts else "--no-requeue")
-    lines += [_checked_line(line) for line in config.extra_lines.splitlines()]
+    lines += [_check_line(line) for line in config.extra_lines.splitlines()]
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
     module = [sys.executable, "-m", "trainers.engines.several_nodes.node", str(run_dir), "--engine", "slurm"]
     return _SCRIPT.format(
@@ -152,12 +152,12 @@ def batch_script(
         max_restarts=max_restarts,
         run=shlex.quote(str(run_dir)),
         python=shlex.quote(sys.executable),
-        why=shlex.quote(SOON_ENDS),
+        why=shlex.quote(WARNING_MESSAGE),
         launcher=shlex.quote(_LAUNCHER),
-        again=shlex.quote(AGAIN),
-        again_later=shlex.quote(AGAIN_LATER),
+        again=shlex.quote(REQUEUE),
+        again_later=shlex.quote(REQUEUE_LATER),
         cancel=shlex.quote(CANCEL),
-        why_down=shlex.quote(WHY),
+        why_down=shlex.quote(REASON),
         tries=REQUEUE_TRIES,
         arguments=shlex.join([*module, *resume]),
     )
@@ -171,7 +171,7 @@ def job_name(run_dir: Path) -> str:
 def _placement_options(config: Config, gres: str) -> dict[str, str]:
     """Return the options for where a job runs, and its limits."""
     memory = "" if config.memory_gb is None else f"{config.memory_gb}G"
-    found = {
+    options = {
         "partition": config.partition,
         "gres": gres,
         "time": config.time_limit,
@@ -179,17 +179,17 @@ def _placement_options(config: Config, gres: str) -> dict[str, str]:
         "account": config.account,
         "qos": config.qos,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in options.items() if value}
 
 
-def _checked_line(line: str) -> str:
+def _check_line(line: str) -> str:
     """Return an administrator's complete option, after checking that it fits on one line."""
     if not line.isprintable() or not line.startswith("--"):
         raise ValueError(f"{json.dumps(line)} is not an option of a batch script")
     return line
 
 
-def _quoted_value(value: str) -> str:
+def _quote_value(value: str) -> str:
     """Quote a value for an option line, which Slurm splits like a shell but without expansion."""
     if not value.isprintable() or "%" in value:
         raise ValueError(

@@ -15,7 +15,7 @@ from trainers.engines.slurm import client
 from trainers.files.typed import Limit
 
 # The page sets these options itself, so a line of the site file would conflict with them.
-OWN_OPTIONS = frozenset(
+RESERVED_OPTIONS = frozenset(
     {
         "account", "array", "chdir", "cpus-per-task", "error", "gpus-per-node", "gres", "job-name", "mem",
         "no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "parsable", "partition",
@@ -117,11 +117,11 @@ class LinesRule:
 
     def __post_init__(self) -> None:
         for line in (*self.fixed, *self.allowed):
-            found = _LINE.fullmatch(line)
-            if found is None or not line.isprintable() or len(line) > MAX_LINE:
+            match = _LINE.fullmatch(line)
+            if match is None or not line.isprintable() or len(line) > MAX_LINE:
                 raise ValueError(f"{line!r} is not an option; allowed: an option such as --constraint=ib")
-            if found[1] in OWN_OPTIONS:
-                raise ValueError(f"{line!r} is not allowed, because the page itself sets --{found[1]}")
+            if match[1] in RESERVED_OPTIONS:
+                raise ValueError(f"{line!r} is not allowed, because the page itself sets --{match[1]}")
         for line in self.default:
             if line not in self.allowed:
                 raise ValueError(f"default has {line!r}; allowed: {', '.join(self.allowed) or 'none'}")
@@ -144,18 +144,18 @@ class SlurmSite:
     def rules(self) -> Mapping[str, NameRule | TimeRule | NumberRule]:
         """Return the rules of the fields that have a default, by field."""
         return {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if each.name not in ("num_nodes", "extra_lines", "restarts")
+            item.name: getattr(self, item.name)
+            for item in fields(self)
+            if item.name not in ("num_nodes", "extra_lines", "restarts")
         }
 
-    def applied(self, config: Config) -> Config:
+    def apply(self, config: Config) -> Config:
         """Return the configuration with the site's fixed values, and its defaults for empty fields."""
         changes: dict[str, Any] = {}
         for name, rule in self.rules().items():
-            chosen = getattr(config, name)
-            value = rule.fixed if rule.fixed is not None else chosen or rule.default
-            if value != chosen:
+            user_value = getattr(config, name)
+            value = rule.fixed if rule.fixed is not None else user_value or rule.default
+            if value != user_value:
                 changes[name] = value
         lines = [*self.extra_lines.fixed, *config.extra_lines.splitlines()]
         return replace(config, extra_lines="\n".join(dict.fromkeys(lines)), **changes)
@@ -180,5 +180,5 @@ def _check_choice(default: Any, fixed: Any, allowed: tuple[str, ...]) -> None:
         raise ValueError("fixed cannot be combined with default or allowed")
     for value in filter(None, (default,)):
         if allowed and value not in allowed:
-            listed = ", ".join(json.dumps(each) for each in allowed)
-            raise ValueError(f"default is {value!r}; allowed: {listed}")
+            allowed_text = ", ".join(json.dumps(name) for name in allowed)
+            raise ValueError(f"default is {value!r}; allowed: {allowed_text}")

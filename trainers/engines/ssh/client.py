@@ -49,13 +49,15 @@ class Ssh:
             UnreachableError: If the host does not answer in time.
             SshError: If the script fails; the message contains the last line of its standard error.
         """
-        done = self._run([*_UNATTENDED, "-T", "--", host.name, "sh"], host, script, limit_s)
-        if done.returncode == _NO_CONNECTION:
-            raise UnreachableError(f"{host.name} cannot be reached: {_last_line(done.stderr) or 'no answer'}")
-        if done.returncode:
-            words = _last_line(done.stderr) or f"the shell ended with exit code {done.returncode}"
-            raise SshError(f"{host.name}: {words}")
-        return done.stdout
+        result = self._run([*_UNATTENDED, "-T", "--", host.name, "sh"], host, script, limit_s)
+        if result.returncode == _NO_CONNECTION:
+            raise UnreachableError(
+                f"{host.name} cannot be reached: {_last_line(result.stderr) or 'no answer'}"
+            )
+        if result.returncode:
+            reason = _last_line(result.stderr) or f"the shell ended with exit code {result.returncode}"
+            raise SshError(f"{host.name}: {reason}")
+        return result.stdout
 
     def remote_shell(self) -> str:
         """Return the ssh command for another program, such as rsync, with the same options as `ask`."""
@@ -67,20 +69,20 @@ class Ssh:
         Raises:
             SshError: If ssh's configuration is invalid.
         """
-        done = self._run(["-G", "--", host.name], host, "", ANSWER_WITHIN_S)
-        if done.returncode:
-            raise SshError(f"{host.name}: {_last_line(done.stderr) or 'ssh -G has failed'}")
-        pairs = (line.partition(" ") for line in done.stdout.splitlines())
+        result = self._run(["-G", "--", host.name], host, "", ANSWER_WITHIN_S)
+        if result.returncode:
+            raise SshError(f"{host.name}: {_last_line(result.stderr) or 'ssh -G has failed'}")
+        pairs = (line.partition(" ") for line in result.stdout.splitlines())
         return next((value for key, _, value in pairs if key == "hostname"), host.name)
 
     def _run(
-        self, arguments: Sequence[str], host: SshHost, given: str, limit_s: float
+        self, arguments: Sequence[str], host: SshHost, input_text: str, limit_s: float
     ) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
                 ["ssh", *self._options, *arguments],
                 env=environment.for_a_child(self.variables, keep=("SSH_AUTH_SOCK",)),
-                input=given,
+                input=input_text,
                 capture_output=True,
                 text=True,
                 errors="replace",

@@ -45,8 +45,8 @@ from trainers.machine import environment
 from trainers.machine.environment import now_unix_s
 
 # Time limit: both hosts import torch, perhaps from a slow disk, and measure for at most 5 s.
-LIMIT_S = 90.0
-ENDS_BEFORE_S = 10
+MEASURE_LIMIT_S = 90.0
+MARGIN_S = 10
 ASK_LIMIT_S = 20.0
 MODULE = "trainers.engines.several_nodes.measure"
 _IMPORTS = f"import importlib.util, sys, {MODULE}; importlib.util.find_spec('torch') or sys.exit('no torch')"
@@ -65,7 +65,7 @@ cd {project} || exit 1
 timeout --kill-after=5 {limit} {command} 2>&1 || echo "ended with $?"
 """
 # Output after `timeout` has killed the command.
-_LATE = "ended with 124"
+_TIMED_OUT = "ended with 124"
 
 
 def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkReport:
@@ -74,40 +74,40 @@ def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkRepor
     Args:
         port: For the rendezvous, on the first host.
     """
-    both = (first, second)
+    pair = (first, second)
     hosts.forget()
-    users = hosts.users()
-    if silent := [str(user) for name in both if isinstance(user := users[name], SshError)]:
-        return LinkReport(hosts=both, problem=f"Not measured: {'; '.join(silent)}.")
-    if taken := [f"{name} trains {users[name]}" for name in both if users[name]]:
+    run_ids = hosts.users()
+    if errors := [str(run_id) for name in pair if isinstance(run_id := run_ids[name], SshError)]:
+        return LinkReport(hosts=pair, problem=f"Not measured: {'; '.join(errors)}.")
+    if busy := [f"{name} trains {run_ids[name]}" for name in pair if run_ids[name]]:
         return LinkReport(
-            hosts=both, problem=f"Not measured: {'; '.join(taken)}. Measure again when this run has ended."
+            hosts=pair, problem=f"Not measured: {'; '.join(busy)}. Measure again when this run has ended."
         )
     try:
         head = hosts.address_of(first)
     except SshError as error:
-        return LinkReport(hosts=both, problem=f"Not measured: {error}.")
-    can_measure = {name: _script(hosts, name, _CAN_MEASURE, "-c", _IMPORTS) for name in both}
-    answers = hosts.on_each(can_measure, ASK_LIMIT_S).values()
-    if lacking := [str(each) for each in answers if isinstance(each, SshError)]:
-        return LinkReport(hosts=both, problem=f"Not measured: {'; '.join(lacking)}.")
-    where = ("--head", head, "--port", str(port))
-    wanted = {
-        name: _script(hosts, name, _MEASURE, "-m", MODULE, "--node-rank", str(node), *where)
-        for node, name in enumerate(both)
+        return LinkReport(hosts=pair, problem=f"Not measured: {error}.")
+    can_measure = {name: _script(hosts, name, _CAN_MEASURE, "-c", _IMPORTS) for name in pair}
+    answers = hosts.run_scripts(can_measure, ASK_LIMIT_S).values()
+    if check_errors := [str(answer) for answer in answers if isinstance(answer, SshError)]:
+        return LinkReport(hosts=pair, problem=f"Not measured: {'; '.join(check_errors)}.")
+    rendezvous = ("--head", head, "--port", str(port))
+    scripts_by_host = {
+        name: _script(hosts, name, _MEASURE, "-m", MODULE, "--node-rank", str(node), *rendezvous)
+        for node, name in enumerate(pair)
     }
-    return read_links(both, hosts.on_each(wanted, LIMIT_S))
+    return read_links(pair, hosts.run_scripts(scripts_by_host, MEASURE_LIMIT_S))
 
 
-def read_links(both: tuple[str, str], outputs: Mapping[str, str | SshError]) -> LinkReport:
+def read_links(pair: tuple[str, str], outputs: Mapping[str, str | SshError]) -> LinkReport:
     """Return the report from the output of the two hosts; only the first host prints the measurement."""
-    sizes = [line for line in _json_lines(outputs[both[0]]) if "error" not in line]
-    failed = [words for name in both if (words := _failure(name, outputs[name]))]
-    if failed or not sizes:
-        return LinkReport(hosts=both, problem=_failure_text(both, failed or [f"{both[0]} said nothing"]))
+    sizes = [line for line in _json_lines(outputs[pair[0]]) if "error" not in line]
+    failures = [failure for name in pair if (failure := _failure(name, outputs[name]))]
+    if failures or not sizes:
+        return LinkReport(hosts=pair, problem=_failure_text(pair, failures or [f"{pair[0]} said nothing"]))
     bytes_per_s, latency_s = sizes[-1]["bus_bytes_per_s"], sizes[0]["time_s"]
     return LinkReport(
-        hosts=both,
+        hosts=pair,
         backend=sizes[-1]["backend"],
         bytes_per_s=bytes_per_s,
         latency_s=latency_s,
@@ -130,19 +130,19 @@ def _failure(name: str, output: str | SshError) -> str:
         return ""
     if errors := [line["error"] for line in _json_lines(output) if "error" in line]:
         return f"{name}: {errors[0]}"
-    if lines[-1] == _LATE:
-        return f"{name} did not finish within {LIMIT_S - ENDS_BEFORE_S:.0f} s"
+    if lines[-1] == _TIMED_OUT:
+        return f"{name} did not finish within {MEASURE_LIMIT_S - MARGIN_S:.0f} s"
     return f"{name}: {lines[-2] if len(lines) > 1 else lines[-1]}"
 
 
 def _script(hosts: Hosts, name: str, script: str, *arguments: str) -> str:
     """Return a script that runs the host's Python with these arguments."""
     host = hosts.by_name[name]
-    return scripts.filled(
+    return scripts.fill_script(
         script,
-        project=shlex.quote(host.project_there),
-        limit=str(int(LIMIT_S) - ENDS_BEFORE_S),
-        command=shlex.join([host.python_there, *arguments]),
+        project=shlex.quote(host.remote_project),
+        limit=str(int(MEASURE_LIMIT_S) - MARGIN_S),
+        command=shlex.join([host.remote_python, *arguments]),
     )
 
 
@@ -162,24 +162,24 @@ def _slowness(bytes_per_s: float, latency_s: float) -> str:
     return ""
 
 
-def _failure_text(both: tuple[str, str], failed: Sequence[str]) -> str:
+def _failure_text(pair: tuple[str, str], failures: Sequence[str]) -> str:
     """Return why nothing was measured. If both hosts failed, they may not reach each other."""
-    words = f"Not measured: {'; '.join(failed)}."
-    if len(failed) < len(both):
-        return words
+    text = f"Not measured: {'; '.join(failures)}."
+    if len(failures) < len(pair):
+        return text
     return (
-        f"{words} If the hosts cannot reach each other, allow TCP on all ports between {both[0]} and "
-        f"{both[1]}, or set address of a host in the site file to the address at which the other reaches it."
+        f"{text} If the hosts cannot reach each other, allow TCP on all ports between {pair[0]} and "
+        f"{pair[1]}, or set address of a host in the site file to the address at which the other reaches it."
     )
 
 
 NAME = "ssh"
 POLL_S = 0.2
 START_LIMIT_S = 20.0
-OWNED_WITHIN_S = 60.0
-LEAVES_WITHIN_S = 20.0
+OWNED_LIMIT_S = 60.0
+EXIT_LIMIT_S = 20.0
 REAP_LIMIT_S = 20.0
-DEAF_MESSAGE = "The first host of this run did not react to Stop, so all its processes were killed."
+UNRESPONSIVE_MESSAGE = "The first host of this run did not react to Stop, so all its processes were killed."
 
 
 class SshLaunch(Launch):
@@ -189,20 +189,20 @@ class SshLaunch(Launch):
         self._engine = engine
         self._run = run
         self.start = start
-        self.place = " ".join(start.hosts)
+        self.location = " ".join(start.hosts)
 
     def wait_until_owned(self) -> None:
         """Wait until the first host's launcher has written its first status."""
-        deadline = time.monotonic() + OWNED_WITHIN_S
+        deadline = time.monotonic() + OWNED_LIMIT_S
         while not _is_owned(self._run):
             is_gone = self._engine.hosts.has_start(self.start.hosts[0], self.start.tag) is False
             if is_gone and _is_owned(self._run):
                 return
             if is_gone or time.monotonic() > deadline:
-                said = last_log_line(self._run) or "its launcher said nothing"
-                words = "; ".join([said, *self._engine.clean_up(self.start).values()])
+                last_line = last_log_line(self._run) or "its launcher said nothing"
+                reasons = "; ".join([last_line, *self._engine.clean_up(self.start).values()])
                 raise StartError(
-                    f"run {self._run.run_id} could not be started on {self.start.hosts[0]}: {words}"
+                    f"run {self._run.run_id} could not be started on {self.start.hosts[0]}: {reasons}"
                 )
             time.sleep(POLL_S)
 
@@ -212,10 +212,10 @@ class SshLaunch(Launch):
         Processes that remain long after the run's end, such as a suspended launcher, are killed.
         """
         ended_at = math.inf
-        while self._engine.is_anywhere(self.start):
+        while self._engine.is_running(self.start):
             now = time.monotonic()
             ended_at = min(ended_at, now) if _has_ended(self._run, self.start) else math.inf
-            if now - ended_at > LEAVES_WITHIN_S:
+            if now - ended_at > EXIT_LIMIT_S:
                 self._engine.reap(self.start)
                 ended_at = now
             time.sleep(POLL_S)
@@ -234,7 +234,7 @@ class SshEngine(Engine, HostChecks):
     def __init__(self, site_file: Path, hosts: Hosts) -> None:
         self._site_file = site_file
         self.hosts = hosts
-        self._lost = LostHosts(self.hosts, partial(status_on, self), self.reap)
+        self._lost_hosts = LostHosts(self.hosts, partial(status_on, self), self.reap)
 
     def capacity(self, config: Config | None = None) -> Capacity:
         """Return the minimum of the resources of all hosts that answer.
@@ -244,65 +244,69 @@ class SshEngine(Engine, HostChecks):
         """
         del config  # a configuration names no hosts
         answers = self.hosts.capacities()
-        known = [each for each in answers.values() if not isinstance(each, SshError)]
-        if not known:
-            raise SshError("; ".join(str(each) for each in answers.values()))
-        num_gpus = min(len(each.gpus) for each in known)
-        gpus = [gpu for each in known for gpu in each.gpus[:num_gpus]]
+        capacities = [
+            host_capacity for host_capacity in answers.values() if not isinstance(host_capacity, SshError)
+        ]
+        if not capacities:
+            raise SshError("; ".join(str(host_capacity) for host_capacity in answers.values()))
+        num_gpus = min(len(host_capacity.gpus) for host_capacity in capacities)
+        gpus = [gpu for host_capacity in capacities for gpu in host_capacity.gpus[:num_gpus]]
         return Capacity(
-            num_nodes=self._most_hosts(),
+            num_nodes=self._max_hosts(),
             num_gpus=num_gpus,
-            num_cores=min(each.num_cores for each in known),
+            num_cores=min(host_capacity.num_cores for host_capacity in capacities),
             gpu_names=tuple(gpu.name for gpu in gpus),
             gpu_memory_bytes=min((gpu.memory_bytes for gpu in gpus), default=None),
-            memory_bytes=min(each.memory_bytes for each in known),
+            memory_bytes=min(host_capacity.memory_bytes for host_capacity in capacities),
             place="each host",
         )
 
     def check(self, config: Config) -> list[Problem]:
         """Return the problems of a configuration on the hosts that are free now."""
-        if problems := script_problems(config, why_nothing_named=self._why_nothing_named):
+        if problems := script_problems(config, no_paths_reason=self._no_paths_reason):
             return problems
-        most = self._most_hosts()
-        if config.num_nodes > most:
-            allowed = f"{'1 to ' if most > 1 else ''}{most}: {self._why_no_more}"
+        max_hosts = self._max_hosts()
+        if config.num_nodes > max_hosts:
+            allowed = f"{'1 to ' if max_hosts > 1 else ''}{max_hosts}: {self._host_limit_reason}"
             return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
         self.hosts.forget()
         users = self._users()
         free = hosts_module.find_free_hosts(users)
         if config.num_nodes <= len(free):
             return []
-        allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {hosts_module.why_not(users)}"
+        allowed = (
+            f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {hosts_module.describe_busy_hosts(users)}"
+        )
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
 
     def start(self, run: RunDirectory, resume_step: int | None = None, grant: Grant | None = None) -> Launch:
         """Start a run on the first free hosts."""
         with run.owned():
             tickets.claim_ticket(run, None if grant is None else grant.token)
-            hosts = self._take(run.read_config().num_nodes)
+            hosts = self._choose_hosts(run.read_config().num_nodes)
             run.logs.mkdir(exist_ok=True)
             start = Start(tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(hosts))
-            return self._begin(run, start, resume_step)
+            return self._start_run(run, start, resume_step)
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return whether the first host has the launcher of a live run; None if it does not answer."""
         del is_queued  # no request takes longer for a queued run
-        start = Start.of(status.handle)
+        start = Start.from_handle(status.handle)
         if status.state not in events.LIVE_STATES or start is None or start.run_dir:
             return Description()  # a start with `run_dir` belongs to a site file without a shared folder
-        has_it = self.hosts.has_start(start.hosts[0], start.tag)
-        if has_it is None:
-            self._lost.watch(run, start)
-        return Description(is_alive=has_it)
+        is_alive = self.hosts.has_start(start.hosts[0], start.tag)
+        if is_alive is None:
+            self._lost_hosts.watch(run, start)
+        return Description(is_alive=is_alive)
 
-    def is_anywhere(self, start: Start) -> bool:
+    def is_running(self, start: Start) -> bool:
         """True if a host has a launcher of a start, or does not answer."""
         return any(self.hosts.has_start(name, start.tag) is not False for name in start.hosts)
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a run by a command in its folder."""
-        command_id = super().stop(run, status, save=save, why=why)
-        restarts.watch_for_stop(self, run, lambda status: self._end(run, status, DEAF_MESSAGE))
+        command_id = super().stop(run, status, save=save, reason=reason)
+        restarts.watch_for_stop(self, run, lambda status: self._end(run, status, UNRESPONSIVE_MESSAGE))
         return command_id
 
     def kill(self, run: RunDirectory, status: Status) -> None:
@@ -316,22 +320,22 @@ class SshEngine(Engine, HostChecks):
         Returns:
             For each host that did not answer or failed, its name and a message.
         """
-        silent = self.reap(start)
-        if silent:
-            self._lost.reap_when_back(start, list(silent))
-        then = "processes there are killed when it answers"
-        return {name: f"{error}: {then}" for name, error in silent.items()}
+        errors = self.reap(start)
+        if errors:
+            self._lost_hosts.reap_when_back(start, list(errors))
+        outlook = "processes there are killed when it answers"
+        return {name: f"{error}: {outlook}" for name, error in errors.items()}
 
     def reap(self, start: Start) -> Mapping[str, SshError]:
         """Kill all processes of a start; return the errors of the hosts that did not answer or failed."""
-        wanted = {
-            name: scripts.reap(self.hosts.by_name[name], start.tag, node)
+        scripts_by_host = {
+            name: scripts.reap_script(self.hosts.by_name[name], start.tag, node)
             for node, name in enumerate(start.hosts)
             if name in self.hosts.by_name
         }
-        answers = self.hosts.on_each(wanted, REAP_LIMIT_S)
+        answers = self.hosts.run_scripts(scripts_by_host, REAP_LIMIT_S)
         self.hosts.forget()
-        return {name: each for name, each in answers.items() if isinstance(each, SshError)}
+        return {name: answer for name, answer in answers.items() if isinstance(answer, SshError)}
 
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
         """Return the reports of all hosts, which are asked in parallel."""
@@ -350,18 +354,18 @@ class SshEngine(Engine, HostChecks):
 
     # Overridden by the engine for hosts without a shared folder.
 
-    _why_no_more = "the number of hosts"
-    _why_nothing_named = ""
+    _host_limit_reason = "the number of hosts"
+    _no_paths_reason = ""
 
-    def _most_hosts(self) -> int:
+    def _max_hosts(self) -> int:
         """Return the maximum number of hosts per run."""
         return len(self.hosts.by_name)
 
     def _users(self) -> Mapping[str, str | SshError]:
         """Return the active run of each host, or an error. Launchers of ended runs do not count."""
-        return hosts_module.users_of(self.hosts)
+        return hosts_module.read_users(self.hosts)
 
-    def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> Launch:
+    def _start_run(self, run: RunDirectory, start: Start, resume_step: int | None) -> Launch:
         """Start a run on its hosts and record that. The caller holds the run's lock."""
         self._start_on_all(run, start, resume_step)
         status = Status(state="starting", engine=NAME, handle=start.handle)
@@ -371,20 +375,21 @@ class SshEngine(Engine, HostChecks):
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
         """Kill a run's processes; write its final events and status."""
-        start = Start.of(status.handle)
+        start = Start.from_handle(status.handle)
         assert start is not None, "a live run of this engine has a start"
-        message += "".join(f" {left}." for left in self.clean_up(start).values())
+        message += "".join(f" {problem}." for problem in self.clean_up(start).values())
         stopping.write_forced_end(run, status, message)
 
-    def _take(self, num_hosts: int) -> list[str]:
+    def _choose_hosts(self, num_hosts: int) -> list[str]:
         self.hosts.forget()
         users = self._users()
         free = hosts_module.find_free_hosts(users)
         if len(free) < num_hosts:
             raise SshError(
-                f"the run needs {num_hosts} hosts, but {len(free)} are free: {hosts_module.why_not(users)}"
+                f"the run needs {num_hosts} hosts, but {len(free)} are free: "
+                f"{hosts_module.describe_busy_hosts(users)}"
             )
-        hosts_module.wait_until_left(self.hosts, free[:num_hosts])
+        hosts_module.wait_until_free(self.hosts, free[:num_hosts])
         return free[:num_hosts]
 
     def _start_on_all(self, run: RunDirectory, start: Start, resume_step: int | None) -> None:
@@ -395,7 +400,7 @@ class SshEngine(Engine, HostChecks):
         """
         head, port = self.hosts.address_of(start.hosts[0]), _random_port()
         run_dir = Path(start.run_dir) if start.run_dir else run.path.resolve()
-        wanted = {}
+        scripts_by_host = {}
         for node, name in enumerate(start.hosts):
             command = [
                 *("-m", "trainers.engines.several_nodes.node", str(run_dir)),
@@ -404,24 +409,26 @@ class SshEngine(Engine, HostChecks):
                 *("--head", head, "--port", str(port)),
                 *([] if resume_step is None else ["--resume", str(resume_step)]),
             ]
-            variables = _for_notifying() if node == 0 else {}
+            variables = _notification_variables() if node == 0 else {}
             host = self.hosts.by_name[name]
-            wanted[name] = scripts.start(host, run_dir, start.tag, node, command, variables)
-        answers = self.hosts.on_each(wanted, START_LIMIT_S)
+            scripts_by_host[name] = scripts.start_script(host, run_dir, start.tag, node, command, variables)
+        answers = self.hosts.run_scripts(scripts_by_host, START_LIMIT_S)
         self.hosts.forget()
-        if failed := {name: each for name, each in answers.items() if isinstance(each, SshError)}:
+        if errors := {name: error for name, error in answers.items() if isinstance(error, SshError)}:
             # A host that does not answer may have started its launcher; a host whose script failed has not.
-            refused = [name for name, each in failed.items() if not isinstance(each, UnreachableError)]
-            left = {name: words for name, words in self.clean_up(start).items() if name not in refused}
-            words = {name: str(each) for name, each in failed.items()} | left
-            raise SshError("; ".join(words.values()))
+            failed_hosts = [name for name, error in errors.items() if not isinstance(error, UnreachableError)]
+            remaining = {
+                name: message for name, message in self.clean_up(start).items() if name not in failed_hosts
+            }
+            messages = {name: str(error) for name, error in errors.items()} | remaining
+            raise SshError("; ".join(messages.values()))
 
 
 def _random_port() -> int:
     return FIRST_PORT + secrets.randbelow(NUM_PORTS)
 
 
-def _for_notifying() -> Mapping[str, str]:
+def _notification_variables() -> Mapping[str, str]:
     return {name: os.environ[name] for name in sorted(environment.FOR_NOTIFYING) if name in os.environ}
 
 

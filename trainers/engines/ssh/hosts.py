@@ -19,7 +19,7 @@ from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, StatusError
 from trainers.engines.base import HostReport
-from trainers.engines.remembered import Remembered
+from trainers.engines.remembered import CachedAnswer
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.scripts import HostCapacity
@@ -29,8 +29,8 @@ from trainers.files.typed import FieldError, Limit
 
 LIMIT_S = 20.0
 # Maximum clock difference, which shifts a host's telemetry on the common time axis.
-CLOCK_MAY_DIFFER_S = 1.0
-CODE_SHOWN = 12
+MAX_CLOCK_DIFFERENCE_S = 1.0
+CHECKSUM_DIGITS = 12
 
 _FACTS = """\
 echo "clock $(date +%s.%N)"
@@ -58,18 +58,18 @@ def ask_facts(
         token_file: File in the runs directory; a host that can read it prints the token.
         is_shared: True if the host must have the runs directory and this project; otherwise both are copied.
     """
-    script = scripts.filled(
+    script = scripts.fill_script(
         _FACTS,
         capacity=scripts.CAPACITY,
         token=shlex.quote(str(token_file)),
-        project=shlex.quote(host.project_there),
-        python=shlex.quote(host.python_there),
-        code_shown=str(CODE_SHOWN),
+        project=shlex.quote(host.remote_project),
+        python=shlex.quote(host.remote_python),
+        code_shown=str(CHECKSUM_DIGITS),
     )
-    asked_at = time.time()
+    requested_at = time.time()
     try:
         output = ssh.ask(host, script, limit_s=LIMIT_S)
-        read = scripts.read_capacity(output)
+        capacity = scripts.read_capacity(output)
     except (SshError, ValueError) as error:
         return HostReport(name=host.name, is_reachable=False, problems=(str(error),))
     rows = [line.partition(" ") for line in output.splitlines()]
@@ -78,19 +78,21 @@ def ask_facts(
         name=host.name,
         is_reachable=True,
         run_id=user if isinstance(user, str) else "",
-        num_cores=read.num_cores,
-        memory_bytes=read.memory_bytes,
-        gpu_names=tuple(gpu.name for gpu in read.gpus),
+        num_cores=capacity.num_cores,
+        memory_bytes=capacity.memory_bytes,
+        gpu_names=tuple(gpu.name for gpu in capacity.gpus),
         gpu_users=tuple(sorted({value.strip() for key, _, value in rows if key == "user" and value.strip()})),
         torch=values.get("torch") or None,
         code=values.get("code") or None,
-        clock_off_s=_clock_off_s(values.get("clock", ""), asked_at, time.time()),
+        clock_off_s=_clock_off_s(values.get("clock", ""), requested_at, time.time()),
         sees_runs=values.get("sees") == token if is_shared else None,
     )
-    of_all = _clock_problems(host, report)
+    clock_problems = _clock_problems(host, report)
     if is_shared:
-        return report.with_problems([*_own_problems(host, report), *of_all])
-    return report.with_problems([*_problems_unshared(host, report, has_rsync="rsync" in values), *of_all])
+        return report.with_problems([*_shared_host_problems(host, report), *clock_problems])
+    return report.with_problems(
+        [*_unshared_host_problems(host, report, has_rsync="rsync" in values), *clock_problems]
+    )
 
 
 def compare_facts(reports: list[HostReport]) -> list[HostReport]:
@@ -116,55 +118,55 @@ def make_token(runs_dir: Path) -> tuple[Path, str]:
     return path, token
 
 
-def _clock_off_s(output: str, asked_at: float, answered_at: float) -> float | None:
+def _clock_off_s(output: str, requested_at: float, answered_at: float) -> float | None:
     """Return the minimum offset of a host's clock that was read between two local times; positive: ahead."""
     try:
         clock = float(output)
     except ValueError:
         return None
-    if asked_at <= clock <= answered_at:
+    if requested_at <= clock <= answered_at:
         return 0.0
-    return round(clock - (asked_at if clock < asked_at else answered_at), 3)
+    return round(clock - (requested_at if clock < requested_at else answered_at), 3)
 
 
-def _own_problems(host: SshHost, report: HostReport) -> list[str]:
-    found = []
+def _shared_host_problems(host: SshHost, report: HostReport) -> list[str]:
+    problems = []
     if report.code is None:
-        found.append(
-            f"{host.name} has no folder {host.project_there}: copy this project to that folder, or set "
+        problems.append(
+            f"{host.name} has no folder {host.remote_project}: copy this project to that folder, or set "
             "project in the site file to its path."
         )
     elif report.torch is None:
-        found.append(f"{host.name}: {host.python_there} has no torch: run ./run.sh once on this host.")
+        problems.append(f"{host.name}: {host.remote_python} has no torch: run ./run.sh once on this host.")
     if report.sees_runs is False:
-        found.append(
+        problems.append(
             f"{host.name} cannot access the folder of the runs: mount the shared folder on this host, at "
             "the same path."
         )
-    return found
+    return problems
 
 
-def _problems_unshared(host: SshHost, report: HostReport, *, has_rsync: bool) -> list[str]:
-    found = []
+def _unshared_host_problems(host: SshHost, report: HostReport, *, has_rsync: bool) -> list[str]:
+    problems = []
     if report.torch is None:
-        found.append(
-            f"{host.name}: {host.python_there} has no torch: set python in the site file to a Python with "
+        problems.append(
+            f"{host.name}: {host.remote_python} has no torch: set python in the site file to a Python with "
             "torch, psutil and nvidia-ml-py."
         )
     if not has_rsync:
-        found.append(f"{host.name} has no rsync: install rsync on this host.")
-    return found
+        problems.append(f"{host.name} has no rsync: install rsync on this host.")
+    return problems
 
 
 def _clock_problems(host: SshHost, report: HostReport) -> list[str]:
-    found = []
-    if report.clock_off_s is not None and abs(report.clock_off_s) > CLOCK_MAY_DIFFER_S:
+    problems = []
+    if report.clock_off_s is not None and abs(report.clock_off_s) > MAX_CLOCK_DIFFERENCE_S:
         side = "ahead of" if report.clock_off_s > 0 else "behind"
-        found.append(
+        problems.append(
             f"The clock of {host.name} is {abs(report.clock_off_s):.1f} s {side} this machine's clock: "
             "install chrony."
         )
-    return found
+    return problems
 
 
 def _differences(first: HostReport, report: HostReport) -> list[str]:
@@ -173,10 +175,10 @@ def _differences(first: HostReport, report: HostReport) -> list[str]:
         "this project's code": (first.code, report.code),
     }
     return [
-        f"{report.name} has {what} {there}, but {first.name} has {here}: a run on both hosts may fail or "
-        "give other results. Install the same version on both."
-        for what, (here, there) in pairs.items()
-        if here and there and here != there
+        f"{report.name} has {subject} {value}, but {first.name} has {first_value}: a run on both hosts may "
+        "fail or give other results. Install the same version on both."
+        for subject, (first_value, value) in pairs.items()
+        if first_value and value and first_value != value
     ]
 
 
@@ -194,11 +196,11 @@ class Start:
 
     @property
     def handle(self) -> Handle:
-        brought = {"run_dir": self.run_dir} if self.run_dir else {}
-        return {"tag": self.tag, "hosts": list(self.hosts), **brought}
+        run_dir_field = {"run_dir": self.run_dir} if self.run_dir else {}
+        return {"tag": self.tag, "hosts": list(self.hosts), **run_dir_field}
 
     @classmethod
-    def of(cls, handle: Handle) -> Start | None:
+    def from_handle(cls, handle: Handle) -> Start | None:
         """Return the start in a handle, or None."""
         try:
             return typed.read(cls, handle, ignores_unknown=True)
@@ -207,14 +209,14 @@ class Start:
 
 
 POLL_S = 0.2
-LEAVES_WITHIN_S = 15.0
+EXIT_LIMIT_S = 15.0
 
 
-def users_of(hosts: Hosts) -> Mapping[str, str | SshError]:
+def read_users(hosts: Hosts) -> Mapping[str, str | SshError]:
     """Return the active run of each host (empty: none), or the error that occurred when asking."""
     return {
-        name: each if isinstance(each, SshError) else _user_of(*each)
-        for name, each in hosts.launchers().items()
+        name: launcher if isinstance(launcher, SshError) else _active_run(*launcher)
+        for name, launcher in hosts.launchers().items()
     }
 
 
@@ -223,36 +225,36 @@ def find_free_hosts(users: Mapping[str, str | SshError]) -> list[str]:
     return [name for name, run_id in users.items() if run_id == ""]
 
 
-def why_not(users: Mapping[str, str | SshError]) -> str:
+def describe_busy_hosts(users: Mapping[str, str | SshError]) -> str:
     """Return why the other hosts are not free."""
-    words = [
+    reasons = [
         str(user) if isinstance(user, SshError) else f"{name} trains {user}"
         for name, user in users.items()
         if user != ""
     ]
-    return "; ".join(words) or "another run has just taken the other hosts"
+    return "; ".join(reasons) or "another run has just taken the other hosts"
 
 
-def wait_until_left(hosts: Hosts, names: Sequence[str]) -> None:
+def wait_until_free(hosts: Hosts, names: Sequence[str]) -> None:
     """Wait until the launchers of ended runs have exited on some hosts.
 
     Raises:
         SshError: If a launcher does not exit in time.
     """
-    deadline = time.monotonic() + LEAVES_WITHIN_S
+    deadline = time.monotonic() + EXIT_LIMIT_S
     while not set(names) <= set(find_free_hosts(users := hosts.users())):
         if time.monotonic() > deadline:
-            raise SshError(f"a run has ended, but its launcher has not exited: {why_not(users)}")
+            raise SshError(f"a run has ended, but its launcher has not exited: {describe_busy_hosts(users)}")
         time.sleep(POLL_S)
         hosts.forget()
 
 
-def _user_of(tag: str, run_dir: str) -> str:
+def _active_run(tag: str, run_dir: str) -> str:
     """Return the run of a host's launcher; empty if this start of the run has ended."""
     path = Path(run_dir)
     with contextlib.suppress(StatusError):
         recorded = status_file.read(RunDirectory(path).status) if run_dir else None
-        start = None if recorded is None else Start.of(recorded.handle)
+        start = None if recorded is None else Start.from_handle(recorded.handle)
         if recorded is not None and recorded.state not in events.LIVE_STATES and start and start.tag == tag:
             return ""
     return path.name
@@ -264,7 +266,7 @@ CAPACITY_FRESH_S = 120.0
 Answer = TypeVar("Answer")
 
 
-class _OfHost(Remembered[Answer]):
+class _HostAnswer(CachedAnswer[Answer]):
     retry_s = 5.0
 
 
@@ -278,22 +280,24 @@ class Hosts:
     def __init__(self, hosts: Sequence[SshHost], ssh: Ssh, *, is_shared: bool = True) -> None:
         self.ssh, self._is_shared = ssh, is_shared
         self.by_name: Mapping[str, SshHost] = {host.name: host for host in hosts}
-        self._states = {host.name: _OfHost(partial(_state_of, ssh, host), STATE_FRESH_S) for host in hosts}
+        self._states = {
+            host.name: _HostAnswer(partial(_read_state, ssh, host), STATE_FRESH_S) for host in hosts
+        }
         self._capacities = {
-            host.name: _OfHost(partial(_capacity_of, ssh, host), CAPACITY_FRESH_S) for host in hosts
+            host.name: _HostAnswer(partial(_read_capacity, ssh, host), CAPACITY_FRESH_S) for host in hosts
         }
 
     def capacities(self) -> Mapping[str, HostCapacity | SshError]:
         """Return the resources of each host, or the error that occurred when asking."""
-        return self._for_each(lambda name: self._capacities[name].get(afresh=True))
+        return self._for_each(lambda name: self._capacities[name].get(refresh=True))
 
     def users(self) -> Mapping[str, str | SshError]:
         """Return the run of each host (empty: none), or the error that occurred when asking."""
-        return self._for_each(lambda name: Path(self._states[name].get(afresh=True)[1]).name)
+        return self._for_each(lambda name: Path(self._states[name].get(refresh=True)[1]).name)
 
     def launchers(self) -> Mapping[str, tuple[str, str] | SshError]:
         """Return tag and run folder of each host's launcher; both are empty if none lives."""
-        return self._for_each(lambda name: self._states[name].get(afresh=True))
+        return self._for_each(lambda name: self._states[name].get(refresh=True))
 
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
         """Return the report of each host, with mismatches between them.
@@ -304,14 +308,14 @@ class Hosts:
         users = self.users()
         path, token = make_token(runs_dir.resolve())
         try:
-            found = self._for_each(
+            answers = self._for_each(
                 lambda name: ask_facts(
                     self.ssh, self.by_name[name], users[name], path, token, is_shared=self._is_shared
                 )
             )
         finally:
             path.unlink(missing_ok=True)
-        reports = [report for report in found.values() if not isinstance(report, SshError)]
+        reports = [report for report in answers.values() if not isinstance(report, SshError)]
         return compare_facts(reports) if self._is_shared else reports
 
     def has_start(self, name: str, tag: str) -> bool | None:
@@ -319,16 +323,16 @@ class Hosts:
         if name not in self._states:
             return None  # the host was removed from the site file after the start
         try:
-            return self._states[name].get(afresh=True)[0] == tag
+            return self._states[name].get(refresh=True)[0] == tag
         except SshError:
             return None
 
     def forget(self) -> None:
         """Invalidate the cached state of all hosts."""
-        for each in self._states.values():
-            each.forget()
+        for state in self._states.values():
+            state.forget()
 
-    def on_each(self, scripts_by_name: Mapping[str, str], limit_s: float) -> Mapping[str, str | SshError]:
+    def run_scripts(self, scripts_by_name: Mapping[str, str], limit_s: float) -> Mapping[str, str | SshError]:
         """Run one script per host in parallel; return the outputs or errors."""
         return self._for_each(
             lambda name: self.ssh.ask(self.by_name[name], scripts_by_name[name], limit_s=limit_s),
@@ -347,7 +351,7 @@ class Hosts:
     def _for_each(
         self, ask: Callable[[str], Answer], names: Sequence[str] | None = None
     ) -> Mapping[str, Answer | SshError]:
-        def one(name: str) -> Answer | SshError:
+        def ask_or_error(name: str) -> Answer | SshError:
             try:
                 return ask(name)
             except SshError as error:
@@ -355,16 +359,16 @@ class Hosts:
 
         names = list(self.by_name) if names is None else names
         with ThreadPoolExecutor(max(1, len(names))) as pool:
-            return dict(zip(names, pool.map(one, names), strict=True))
+            return dict(zip(names, pool.map(ask_or_error, names), strict=True))
 
 
-def _state_of(ssh: Ssh, host: SshHost) -> tuple[str, str]:
+def _read_state(ssh: Ssh, host: SshHost) -> tuple[str, str]:
     """Return tag and run folder of a host's launcher; both are empty if none lives."""
-    tag, _, run_dir = ssh.ask(host, scripts.state()).strip().partition(" ")
+    tag, _, run_dir = ssh.ask(host, scripts.state_script()).strip().partition(" ")
     return tag, run_dir
 
 
-def _capacity_of(ssh: Ssh, host: SshHost) -> HostCapacity:
+def _read_capacity(ssh: Ssh, host: SshHost) -> HostCapacity:
     try:
         return scripts.read_capacity(ssh.ask(host, scripts.CAPACITY))
     except ValueError as error:

@@ -78,14 +78,14 @@ class LostHosts:
     def _is_lost(self, run: RunDirectory, start: Start) -> bool:
         """Wait; return True if the host is lost, False if it answers or the run has ended."""
         folder = NodesFolder(run, start.tag)
-        newest, heard_at = folder.read("0"), time.monotonic()
+        last_report, changed_at = folder.read("0"), time.monotonic()
         while self._hosts.has_start(start.hosts[0], start.tag) is None:
             report = folder.read("0")
-            if report != newest:
-                newest, heard_at = report, time.monotonic()
+            if report != last_report:
+                last_report, changed_at = report, time.monotonic()
             if self._read_status(run).state not in events.LIVE_STATES:
                 return False
-            if time.monotonic() - heard_at > SILENT_FOR_S:
+            if time.monotonic() - changed_at > SILENT_FOR_S:
                 return True
             time.sleep(POLL_S)
         return False
@@ -97,7 +97,7 @@ class LostHosts:
             if recorded is None or recorded.ended_unix_s is not None or recorded.handle != start.handle:
                 return
             folder = NodesFolder(run, start.tag)
-            if not folder.make_once("taken-over", {"node": None}):
+            if not folder.create_once("taken-over", {"node": None}):
                 return  # another host has recorded the end
             try:
                 self._write_end(run, start, recorded)
@@ -108,12 +108,12 @@ class LostHosts:
     def _write_end(self, run: RunDirectory, start: Start, recorded: Status) -> None:
         name = start.hosts[0]
         message = f"Node 0 ({name}) is lost: it neither answers by SSH nor reports."
-        hint = f"{HINT} {diagnosis.what_is_kept(run, None)}"
+        hint = f"{HINT} {diagnosis.describe_latest_checkpoint(run, None)}"
         cause = Cause(code=NODE_LOST, message=message, hint=hint)
         # else the events were written before, and only the status was not
         if start.tag not in self._recorded:
             diagnosis.append_final_events(
-                run, diagnosis.causes_of_end("failed", message, cause, (), is_said=False)
+                run, diagnosis.make_final_events("failed", message, cause, (), is_recorded=False)
             )
             self._recorded.add(start.tag)
         status = replace(recorded, state="failed", error=f"{message} {hint}")

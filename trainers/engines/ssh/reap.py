@@ -17,7 +17,7 @@ import psutil
 
 from trainers.engines.ssh.scripts import TAG
 
-GIVES_UP_AFTER_S = 10.0
+KILL_LIMIT_S = 10.0
 POLL_S = 0.05
 
 
@@ -27,33 +27,35 @@ def main() -> None:
     parser.add_argument("tag")
     tag = parser.parse_args().tag
     killed: set[psutil.Process] = set()
-    deadline = time.monotonic() + GIVES_UP_AFTER_S
-    while found := tagged(tag):
+    deadline = time.monotonic() + KILL_LIMIT_S
+    while remaining := find_processes(tag):
         if time.monotonic() > deadline:
-            sys.exit(f"processes that cannot be killed: {', '.join(str(each.pid) for each in found)}")
-        for process in found:
+            sys.exit(
+                f"processes that cannot be killed: {', '.join(str(process.pid) for process in remaining)}"
+            )
+        for process in remaining:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        killed.update(found)
+        killed.update(remaining)
         time.sleep(POLL_S)
     print(len(killed))
 
 
-def tagged(tag: str) -> list[psutil.Process]:
+def find_processes(tag: str) -> list[psutil.Process]:
     """Return the current user's live processes with a tag, and their descendants.
 
     Parents come first: if a child were killed before its parent, the parent could continue with its next
     command.
     """
-    found: dict[psutil.Process, None] = {}
+    processes: dict[psutil.Process, None] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get(TAG) == tag:
-                found.update(dict.fromkeys([process, *process.children(recursive=True)]))
-    return [process for process in found if _is_living(process)]
+                processes.update(dict.fromkeys([process, *process.children(recursive=True)]))
+    return [process for process in processes if _is_alive(process)]
 
 
-def _is_living(process: psutil.Process) -> bool:
+def _is_alive(process: psutil.Process) -> bool:
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -25,13 +25,13 @@ def engine_of(site_file: Path, *, variables: Mapping[str, str] | None = None) ->
     Raises:
         SiteError: If it is invalid.
     """
-    read = site.read(site_file)
-    ssh = Ssh(read.config, variables)
-    if read.shared:
-        return SshEngine(site_file, Hosts(read.hosts, ssh))
+    table = site.read(site_file)
+    ssh = Ssh(table.config, variables)
+    if table.shared:
+        return SshEngine(site_file, Hosts(table.hosts, ssh))
     # The engine copies the code to the site's folder on each host.
-    copied = [replace(host, project=f"{read.folder}/code") for host in read.hosts]
-    return UnsharedSshEngine(site_file, Hosts(copied, ssh, is_shared=False), read.folder)
+    hosts = [replace(host, project=f"{table.folder}/code") for host in table.hosts]
+    return UnsharedSshEngine(site_file, Hosts(hosts, ssh, is_shared=False), table.folder)
 
 
 @register_engine(

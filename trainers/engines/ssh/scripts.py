@@ -76,7 +76,7 @@ class HostCapacity:
     gpus: tuple[Gpu, ...]
 
 
-def start(
+def start_script(
     host: SshHost, run_dir: Path, tag: str, node: int, command: Sequence[str], variables: Mapping[str, str]
 ) -> str:
     """Return the script that starts a launcher in its own session and prints its pid and start time.
@@ -84,29 +84,29 @@ def start(
     Args:
         command: Arguments of Python.
     """
-    ending = f"_{node}" if node else ""
+    suffix = f"_{node}" if node else ""
     exports = {**variables, TAG: f"{tag}:{node}"}
-    return filled(
+    return fill_script(
         _START,
         lock=_LOCK,
-        project=shlex.quote(host.project_there),
+        project=shlex.quote(host.remote_project),
         no_project=shlex.quote(
-            f"this host has no folder {host.project_there}, in which this project must be"
+            f"this host has no folder {host.remote_project}, in which this project must be"
         ),
-        python=shlex.quote(host.python_there),
-        no_python=shlex.quote(f"this host has no {host.python_there}"),
+        python=shlex.quote(host.remote_python),
+        no_python=shlex.quote(f"this host has no {host.remote_python}"),
         run=shlex.quote(str(run_dir)),
         no_run=shlex.quote(f"this host cannot access the run's folder {run_dir}: is the folder shared?"),
         tag=shlex.quote(tag),
         exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
-        command=shlex.join([host.python_there, *command]),
-        log=shlex.quote(str(run_dir / "logs" / f"supervisor{ending}.log")),
+        command=shlex.join([host.remote_python, *command]),
+        log=shlex.quote(str(run_dir / "logs" / f"supervisor{suffix}.log")),
     )
 
 
-def state() -> str:
+def state_script() -> str:
     """Return the script that prints tag and run folder of the live launcher, or nothing."""
-    return filled(_STATE, lock=_LOCK)
+    return fill_script(_STATE, lock=_LOCK)
 
 
 def read_capacity(output: str) -> HostCapacity:
@@ -129,12 +129,12 @@ def read_capacity(output: str) -> HostCapacity:
     )
 
 
-def reap(host: SshHost, tag: str, node: int) -> str:
+def reap_script(host: SshHost, tag: str, node: int) -> str:
     """Return the script that kills all processes of a start on a host and prints their number."""
-    command = [host.python_there, "-m", "trainers.engines.ssh.reap", f"{tag}:{node}"]
-    return filled(_REAP, project=shlex.quote(host.project_there), command=shlex.join(command))
+    command = [host.remote_python, "-m", "trainers.engines.ssh.reap", f"{tag}:{node}"]
+    return fill_script(_REAP, project=shlex.quote(host.remote_project), command=shlex.join(command))
 
 
-def filled(script: str, **values: str) -> str:
+def fill_script(script: str, **values: str) -> str:
     """Return a script with its values filled in; other braces belong to the shell and are not changed."""
-    return re.sub(rf"\{{({'|'.join(values)})\}}", lambda found: values[found[1]], script)
+    return re.sub(rf"\{{({'|'.join(values)})\}}", lambda match: values[match[1]], script)

@@ -11,9 +11,9 @@ from typing import ClassVar
 from trainers.engines import site_file
 from trainers.files.plain_files import REPOSITORY
 
-FEWEST_HOSTS, MOST_HOSTS = 2, 8
+MIN_HOSTS, MAX_HOSTS = 2, 8
 # Minimum depth of `folder`, whose content is replaced: excludes a disk's root and the parent of homes.
-FEWEST_PARTS = 3
+MIN_FOLDER_DEPTH = 3
 # A host name, or an entry of ~/.ssh/config; must not look like an option of ssh.
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
@@ -37,19 +37,19 @@ class SshHost:
     project: str = ""
 
     def __post_init__(self) -> None:
-        for what, value in (("name", self.name), ("address", self.address or self.name)):
+        for field, value in (("name", self.name), ("address", self.address or self.name)):
             if not _NAME.fullmatch(value):
-                raise ValueError(f"{what} is {value[:80]!r}; allowed: the name or address of a host")
-        for what, value in (("python", self.python), ("project", self.project)):
+                raise ValueError(f"{field} is {value[:80]!r}; allowed: the name or address of a host")
+        for field, value in (("python", self.python), ("project", self.project)):
             if value and not (value.startswith("/") and value.isprintable()):
-                raise ValueError(f"{what} of {self.name} is {value[:80]!r}; allowed: an absolute path")
+                raise ValueError(f"{field} of {self.name} is {value[:80]!r}; allowed: an absolute path")
 
     @property
-    def python_there(self) -> str:
+    def remote_python(self) -> str:
         return self.python or sys.executable
 
     @property
-    def project_there(self) -> str:
+    def remote_project(self) -> str:
         return self.project or str(REPOSITORY)
 
 
@@ -69,10 +69,10 @@ class SshSite:
     folder: str = ""
 
     def __post_init__(self) -> None:
-        fewest = FEWEST_HOSTS if self.shared else 1
-        if not fewest <= len(self.hosts) <= MOST_HOSTS:
+        min_hosts = MIN_HOSTS if self.shared else 1
+        if not min_hosts <= len(self.hosts) <= MAX_HOSTS:
             raise ValueError(
-                f"hosts are {len(self.hosts)}; allowed: {fewest} to {MOST_HOSTS}; for more, "
+                f"hosts are {len(self.hosts)}; allowed: {min_hosts} to {MAX_HOSTS}; for more, "
                 "make a Slurm cluster of them (docs/make-slurm.md)"
             )
         if self.shared and self.folder:
@@ -80,17 +80,17 @@ class SshSite:
         if not self.shared:
             self._check_folder()
         names = [host.name for host in self.hosts]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"hosts has {twice[0]} twice")
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"hosts has {duplicates[0]} twice")
 
     def _check_folder(self) -> None:
-        is_whole_path = self.folder.startswith("/") and self.folder.isprintable()
-        if not is_whole_path or len(PurePosixPath(self.folder).parts) < FEWEST_PARTS:
+        is_absolute = self.folder.startswith("/") and self.folder.isprintable()
+        if not is_absolute or len(PurePosixPath(self.folder).parts) < MIN_FOLDER_DEPTH:
             allowed = 'an absolute path on the hosts for the copied files, such as "/home/ann/ddp-web"'
             raise ValueError(f"folder is {self.folder[:80]!r}, but allowed with shared = false is: {allowed}")
-        if named := [host.name for host in self.hosts if host.project]:
+        if hosts_with_project := [host.name for host in self.hosts if host.project]:
             raise ValueError(
-                f"project of {named[0]} has no effect with shared = false, which copies the code"
+                f"project of {hosts_with_project[0]} has no effect with shared = false, which copies the code"
             )
 
 

@@ -38,13 +38,13 @@ from trainers.machine import environment
 from trainers.machine.environment import hour_and_minute, now_unix_s
 from trainers.machine.os_errors import explain
 
-NOTHING_FOR_S = 20
+TRANSFER_TIMEOUT_S = 20
 READ_BYTES = 4096
 RSYNC_POLL_S = 0.2
 _PERCENT = re.compile(rb"(\d{1,3})%")
 # Exit codes of rsync if the connection failed or broke, or no data arrived for too long.
 _NO_CONNECTION = (10, 12, 30, 35, 255)
-_NOT_THERE = 127
+_NOT_INSTALLED = 127
 # Exit code if a file was deleted during the copy; the next call handles this.
 _VANISHED = 24
 
@@ -58,49 +58,56 @@ class Rsync:
     def send(
         self,
         sources: Sequence[str],
-        to: str,
+        target: str,
         *options: str,
-        here: Path | None = None,
-        say_percent: Callable[[int], None] | None = None,
+        base_folder: Path | None = None,
+        report_percent: Callable[[int], None] | None = None,
         is_cancelled: Callable[[], bool] | None = None,
     ) -> None:
         """Copy files or folders to the host; unchanged files are not sent.
 
         Args:
             sources: Files or folders; a folder with a trailing `/` means its content.
-            here: Base folder of relative sources.
-            say_percent: Called with the percentage of bytes that have been copied.
+            base_folder: Base folder of relative sources.
+            report_percent: Called with the percentage of bytes that have been copied.
             is_cancelled: Polled during the copy; if it returns True, the copy fails.
 
         Raises:
             SshError: If not everything was copied.
         """
-        progress = ["--info=progress2", "--no-inc-recursive"] if say_percent else []
-        words = ["--chmod=D700,F600", *progress, *options, "--", *sources, f"{_name(self._host)}:{to}"]
-        self._run(words, here, say_percent, is_cancelled)
+        progress = ["--info=progress2", "--no-inc-recursive"] if report_percent else []
+        arguments = [
+            "--chmod=D700,F600",
+            *progress,
+            *options,
+            "--",
+            *sources,
+            f"{_name(self._host)}:{target}",
+        ]
+        self._run(arguments, base_folder, report_percent, is_cancelled)
 
-    def fetch(self, what: str, to: Path, *options: str) -> None:
+    def fetch(self, source: str, target: Path, *options: str) -> None:
         """Copy a file, or the content of a folder (trailing `/`), from the host.
 
         Raises:
             SshError: If not everything was copied.
         """
-        self._run([*options, "--", f"{_name(self._host)}:{what}", str(to)])
+        self._run([*options, "--", f"{_name(self._host)}:{source}", str(target)])
 
     def _run(
         self,
         arguments: Sequence[str],
-        here: Path | None = None,
-        say_percent: Callable[[int], None] | None = None,
+        base_folder: Path | None = None,
+        report_percent: Callable[[int], None] | None = None,
         is_cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        shell = ["-e", self._ssh.remote_shell(), f"--timeout={NOTHING_FOR_S}"]
+        shell = ["-e", self._ssh.remote_shell(), f"--timeout={TRANSFER_TIMEOUT_S}"]
         with tempfile.TemporaryFile() as errors:
             try:
                 process = subprocess.Popen(
                     ["rsync", "-rt", "--protect-args", *shell, *arguments],
                     env=environment.for_a_child(self._ssh.variables, keep=("SSH_AUTH_SOCK",)),
-                    cwd=here,
+                    cwd=base_folder,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=errors,
@@ -115,10 +122,10 @@ class Rsync:
                         process.terminate()
                     if not is_readable(process.stdout, RSYNC_POLL_S):
                         continue
-                    if not (read := process.stdout.read(READ_BYTES)):
+                    if not (output := process.stdout.read(READ_BYTES)):
                         break
-                    if say_percent is not None and (found := _PERCENT.findall(read)):
-                        say_percent(int(found[-1]))
+                    if report_percent is not None and (percentages := _PERCENT.findall(output)):
+                        report_percent(int(percentages[-1]))
             errors.seek(0)
             stderr = errors.read().decode("utf-8", "replace")
         if process.returncode not in (0, _VANISHED):
@@ -133,12 +140,12 @@ def _name(host: SshHost) -> str:
 
 def _error(host: SshHost, code: int, stderr: str) -> SshError:
     lines = [line for line in stderr.strip().splitlines() if not line.startswith("rsync error:")]
-    words = lines[0].strip() if lines else f"rsync ended with exit code {code}"
-    if code == _NOT_THERE or "rsync: command not found" in stderr or "rsync: not found" in stderr:
+    message = lines[0].strip() if lines else f"rsync ended with exit code {code}"
+    if code == _NOT_INSTALLED or "rsync: command not found" in stderr or "rsync: not found" in stderr:
         return SshError(f"{host.name} has no rsync: install rsync on this host")
     if code in _NO_CONNECTION:
-        return UnreachableError(f"the connection to {host.name} is lost: {words}")
-    return SshError(f"{host.name}: {words}")
+        return UnreachableError(f"the connection to {host.name} is lost: {message}")
+    return SshError(f"{host.name}: {message}")
 
 
 log = logging.getLogger(__name__)
@@ -147,10 +154,10 @@ log = logging.getLogger(__name__)
 CODE = ("trainers", "assets/data")
 PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
 # Files that the page's machine writes, so the host's copies would be older.
-NOT_BROUGHT = ("config.json", "status.json", "queued.json", "granted.json", "run.lock", "forward")
+NOT_SENT = ("config.json", "status.json", "queued.json", "granted.json", "run.lock", "forward")
 # Files that are written on this machine, or used only on the host.
 NOT_FETCHED = (
-    *NOT_BROUGHT,
+    *NOT_SENT,
     *("commands.jsonl", "notes.json", "owner.json", "data.json", "references.json", "checkpoints"),
 )
 _GROWING = (
@@ -162,18 +169,18 @@ _GROWING = (
     "--exclude=*",
     "--append",
 )
-STOPPED_BEFORE = "Stopped before the start."
+STOPPED_BEFORE_START = "Stopped before the start."
 MIRROR_POLL_S = 1.0
 # Share of the time for polling, limited so that polling does not saturate a slow connection.
-SHARE_OF_TIME = 0.5
+POLL_TIME_SHARE = 0.5
 CHECKPOINTS_EVERY_S = 5.0
 
-_MAKE_ROOM = """\
+_MAKE_FOLDERS = """\
 umask 077
 command -v rsync >/dev/null || { echo "this host has no rsync: install rsync on it" >&2; exit 1; }
 mkdir -p {folders}
 """
-_LOOK = """\
+_STATE_SCRIPT = """\
 {state}
 [ -d {run} ] || exit 0
 echo folder
@@ -188,7 +195,7 @@ class RemoteCopy:
     Thread-safe.
 
     Attributes:
-        words: Progress of the copy to the host, as text.
+        progress: Progress of the copy to the host, as text.
         is_sent: Set when the run was started, or its status contains the reason why not.
         is_back: Set when the run has ended and all its files are on this machine.
         silent_since_unix_s: When the host stopped answering; None while it answers.
@@ -197,7 +204,7 @@ class RemoteCopy:
     def __init__(self, ssh: Ssh, run: RunDirectory, start: Start, host: SshHost) -> None:
         self._ssh, self._rsync = ssh, Rsync(ssh, host)
         self._host, self.run, self.start = host, run, start
-        self.words = "Waiting to be copied."
+        self.progress = "Waiting to be copied."
         self.is_sent, self.is_back = threading.Event(), threading.Event()
         self.silent_since_unix_s: float | None = None
         self._is_cancelled = False
@@ -224,15 +231,17 @@ class RemoteCopy:
 
     # To the host
 
-    def send(self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]) -> None:
+    def send(
+        self, folder: str, start_launcher: Callable[[], None], end_launcher: Callable[[], object]
+    ) -> None:
         """Copy the run to its host and start it there, in a thread; then mirror it.
 
         Args:
             folder: Folder on the host for copied data, which later runs reuse.
-            start_there: Starts the launcher; may raise SshError.
-            end_there: Ends it; returns a value that is true if its host did not answer.
+            start_launcher: Starts the launcher; may raise SshError.
+            end_launcher: Ends it; returns a value that is true if its host did not answer.
         """
-        self._in_thread(lambda: self._send(folder, start_there, end_there), "bring")
+        self._in_thread(lambda: self._send(folder, start_launcher, end_launcher), "bring")
 
     def cancel(self) -> bool:
         """Cancel the start; False if the run was started already."""
@@ -240,43 +249,49 @@ class RemoteCopy:
             self._is_cancelled |= not self.is_sent.is_set()
             return self._is_cancelled
 
-    def _send(self, folder: str, start_there: Callable[[], None], end_there: Callable[[], object]) -> None:
+    def _send(
+        self, folder: str, start_launcher: Callable[[], None], end_launcher: Callable[[], object]
+    ) -> None:
         try:
             self._copy_all(folder)
-            self._require_wanted()
-            self.words = f"Starting on {self._host.name} …"
-            start_there()
+            self._require_not_cancelled()
+            self.progress = f"Starting on {self._host.name} …"
+            start_launcher()
             with self._start_lock:  # a later `cancel` finds that the run has started
                 if not self._is_cancelled:
                     self._record_start("starting")
                     self.is_sent.set()
-            if self._is_cancelled and end_there():
+            if self._is_cancelled and end_launcher():
                 # The launcher may run on the host, so mirror the run, and stop it by a command.
                 self.run.append_command("stop", save=False)
                 with self._start_lock:
                     self._is_cancelled = False
                     self._record_start("starting")
                     self.is_sent.set()
-            self._require_wanted()
+            self._require_not_cancelled()
             self.mirror()
         except (OSError, ValueError) as error:
             # Delete an incomplete copy: the next start copies everything.
-            self._delete_there()
+            self._delete_remote_copy()
             state: events.State = "stopped" if self._is_cancelled else "failed"
-            words = (
-                STOPPED_BEFORE if self._is_cancelled else f"The run could not be started: {explain(error)}."
+            message = (
+                STOPPED_BEFORE_START
+                if self._is_cancelled
+                else f"The run could not be started: {explain(error)}."
             )
             try:
-                self._record_start(state, words)
-            except (OSError, ValueError) as failed:
-                log.warning("could not record that %s was not started: %s", self.run.run_id, explain(failed))
+                self._record_start(state, message)
+            except (OSError, ValueError) as record_error:
+                log.warning(
+                    "could not record that %s was not started: %s", self.run.run_id, explain(record_error)
+                )
             self.is_back.set()
         finally:
             self.is_sent.set()
 
-    def _require_wanted(self) -> None:
+    def _require_not_cancelled(self) -> None:
         if self._is_cancelled:
-            raise SshError(STOPPED_BEFORE)
+            raise SshError(STOPPED_BEFORE_START)
 
     def _copy_all(self, folder: str) -> None:
         """Copy code, data and run to the host.
@@ -285,44 +300,47 @@ class RemoteCopy:
             SshError: If not everything was copied.
             OSError: If a file cannot be read here.
         """
-        config, code, there = self.run.read_config(), self._host.project_there, self.start.run_dir
+        config, code, remote_dir = self.run.read_config(), self._host.remote_project, self.start.run_dir
         data = {name: path for name in PATH_FIELDS if (path := _existing_path(config, name)) is not None}
-        places = {
+        remote_paths = {
             path: f"{folder}/data/{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
             for path in data.values()
         }
         self._ssh.ask(
-            self._host, scripts.filled(_MAKE_ROOM, folders=shlex.join([code, there, *places.values()]))
+            self._host,
+            scripts.fill_script(
+                _MAKE_FOLDERS, folders=shlex.join([code, remote_dir, *remote_paths.values()])
+            ),
         )
         options = ("--relative", "--delete", "--exclude=__pycache__")
-        self._send_files("the code", CODE, code, *options, here=REPOSITORY)
-        for path, place in places.items():
-            self._send_files(path.name, [str(path)], place, "--delete", "--copy-unsafe-links")
-        left_out = [f"--exclude=/{name}" for name in NOT_BROUGHT]
-        self._send_files("the run", [f"{self.run.path}/"], there, "--delete", *left_out)
+        self._send_files("the code", CODE, code, *options, base_folder=REPOSITORY)
+        for path, remote_path in remote_paths.items():
+            self._send_files(path.name, [str(path)], remote_path, "--delete", "--copy-unsafe-links")
+        excluded = [f"--exclude=/{name}" for name in NOT_SENT]
+        self._send_files("the run", [f"{self.run.path}/"], remote_dir, "--delete", *excluded)
         with tempfile.TemporaryDirectory() as temporary:
             # The run's configuration with the paths of its data on the host.
-            file = Path(temporary) / self.run.config.name
-            moved = {name: f"{places[path]}/{path.name}" for name, path in data.items()}
-            write_json_atomically(file, {**config.to_json(), **moved})
-            self._rsync.send([str(file)], f"{there}/{file.name}")
+            config_file = Path(temporary) / self.run.config.name
+            remote_values = {name: f"{remote_paths[path]}/{path.name}" for name, path in data.items()}
+            write_json_atomically(config_file, {**config.to_json(), **remote_values})
+            self._rsync.send([str(config_file)], f"{remote_dir}/{config_file.name}")
 
     def _send_files(
-        self, what: str, sources: Sequence[str], to: str, *options: str, here: Path | None = None
+        self, label: str, sources: Sequence[str], target: str, *options: str, base_folder: Path | None = None
     ) -> None:
-        self._require_wanted()
-        copying = f"Copying {what} to {self._host.name}"
-        self.words = f"{copying} …"
+        self._require_not_cancelled()
+        action = f"Copying {label} to {self._host.name}"
+        self.progress = f"{action} …"
 
-        def say_percent(percent: int) -> None:
-            self.words = f"{copying}: {percent}% …"
+        def report_percent(percent: int) -> None:
+            self.progress = f"{action}: {percent}% …"
 
         self._rsync.send(
             sources,
-            f"{to}/",
+            f"{target}/",
             *options,
-            here=here,
-            say_percent=say_percent,
+            base_folder=base_folder,
+            report_percent=report_percent,
             is_cancelled=lambda: self._is_cancelled,
         )
 
@@ -345,12 +363,12 @@ class RemoteCopy:
         self._in_thread(self._follow, "events")
         self._in_thread(self._follow_checkpoints, "checkpoints")
 
-    def _in_thread(self, do: Callable[[], None], what: str) -> None:
-        threading.Thread(target=do, name=f"{what}-{self.run.run_id}", daemon=True).start()
+    def _in_thread(self, function: Callable[[], None], name: str) -> None:
+        threading.Thread(target=function, name=f"{name}-{self.run.run_id}", daemon=True).start()
 
     def _follow(self) -> None:
         while not self.is_back.is_set():
-            began = time.monotonic()
+            started_at = time.monotonic()
             try:
                 self._follow_once()
                 self.silent_since_unix_s = None
@@ -360,8 +378,8 @@ class RemoteCopy:
                     log.warning("%s continues, but cannot be mirrored: %s", self.run.run_id, error)
             except (OSError, ValueError) as error:
                 log.warning("the files of %s could not be fetched: %s", self.run.run_id, error)
-            took_s = time.monotonic() - began
-            self.is_back.wait(max(MIRROR_POLL_S, took_s / SHARE_OF_TIME) - took_s)
+            duration_s = time.monotonic() - started_at
+            self.is_back.wait(max(MIRROR_POLL_S, duration_s / POLL_TIME_SHARE) - duration_s)
 
     def _follow_once(self) -> None:
         """Read the state of the run on its host, and fetch its new files.
@@ -370,7 +388,9 @@ class RemoteCopy:
             SshError: If the host does not answer.
             ValueError: If its answer is invalid.
         """
-        script = scripts.filled(_LOOK, state=scripts.state(), run=shlex.quote(self.start.run_dir))
+        script = scripts.fill_script(
+            _STATE_SCRIPT, state=scripts.state_script(), run=shlex.quote(self.start.run_dir)
+        )
         listing, _, text = self._ssh.ask(self._host, script).partition("status\n")
         lines = listing.splitlines()
         raw = parse_json(text) if text else None
@@ -386,7 +406,7 @@ class RemoteCopy:
             self._fetch_all()
             if status is not None:
                 write_json_atomically(self.run.status, status)
-            self._delete_there()
+            self._delete_remote_copy()
         self.is_back.set()
 
     def _follow_checkpoints(self) -> None:
@@ -404,25 +424,25 @@ class RemoteCopy:
         except FileNotFoundError:
             return
         if num_bytes != self._num_bytes_sent:
-            there = f"{self.start.run_dir}/{self.run.commands.name}"
-            self._rsync.send([str(self.run.commands)], there, "--append")
+            remote_path = f"{self.start.run_dir}/{self.run.commands.name}"
+            self._rsync.send([str(self.run.commands)], remote_path, "--append")
             self._num_bytes_sent = num_bytes
 
     def _fetch_all(self) -> None:
         """Fetch all files, comparing checksums with the local files."""
         with self._checkpoints_lock:
             self._fetch_checkpoints("--checksum")
-            left_out = [f"--exclude=/{name}" for name in NOT_FETCHED]
-            self._rsync.fetch(f"{self.start.run_dir}/", self.run.path, "--checksum", *left_out)
+            excluded = [f"--exclude=/{name}" for name in NOT_FETCHED]
+            self._rsync.fetch(f"{self.start.run_dir}/", self.run.path, "--checksum", *excluded)
 
     def _fetch_checkpoints(self, *options: str) -> None:
         """Fetch manifests last, as they mark complete folders; delete what the host has deleted."""
-        there, partial = f"{self.start.run_dir}/checkpoints/", "--exclude=.step_*"
-        to = self.run.checkpoints
-        self._rsync.fetch(there, to, partial, "--exclude=manifest.json", *options)
-        self._rsync.fetch(there, to, partial, "--delete", *options)
+        remote_dir, partial = f"{self.start.run_dir}/checkpoints/", "--exclude=.step_*"
+        local_dir = self.run.checkpoints
+        self._rsync.fetch(remote_dir, local_dir, partial, "--exclude=manifest.json", *options)
+        self._rsync.fetch(remote_dir, local_dir, partial, "--delete", *options)
 
-    def _delete_there(self) -> None:
+    def _delete_remote_copy(self) -> None:
         try:
             self._ssh.ask(self._host, f"rm -rf -- {shlex.quote(self.start.run_dir)}\n")
         except SshError as error:
@@ -436,8 +456,8 @@ def _existing_path(config: Config, name: str) -> Path | None:
     return path if path is not None and path.exists() else None
 
 
-AT_WORK_WITHIN_S = 60.0
-BACK_WITHIN_S = 120.0
+START_LIMIT_S = 60.0
+FETCH_LIMIT_S = 120.0
 
 
 class UnsharedLaunch(Launch):
@@ -445,7 +465,7 @@ class UnsharedLaunch(Launch):
 
     def __init__(self, copy: RemoteCopy) -> None:
         self._copy = copy
-        self.place = copy.start.hosts[0]
+        self.location = copy.start.hosts[0]
 
     def wait_until_owned(self) -> None:
         """Return immediately: the status is "queued" from the beginning and follows the copy."""
@@ -457,7 +477,7 @@ class UnsharedLaunch(Launch):
             StartError: If the launcher does not write it in time.
         """
         self._copy.is_sent.wait()
-        deadline = time.monotonic() + AT_WORK_WITHIN_S
+        deadline = time.monotonic() + START_LIMIT_S
         while True:
             recorded = status_file.read(self._copy.run.status)
             if recorded is not None and recorded.state not in events.LIVE_STATES and recorded.error:
@@ -465,7 +485,7 @@ class UnsharedLaunch(Launch):
             if recorded is not None and recorded.started_unix_s is not None:
                 return
             if time.monotonic() > deadline:
-                raise StartError(f"{self.place} did not report within {AT_WORK_WITHIN_S:.0f} s")
+                raise StartError(f"{self.location} did not report within {START_LIMIT_S:.0f} s")
             time.sleep(POLL_S)
 
     def wait_for_end(self) -> None:
@@ -480,8 +500,8 @@ class UnsharedSshEngine(SshEngine):
         folder: Folder on each host for copied runs, code and data.
     """
 
-    _why_nothing_named = "the hosts share no folder with this machine; its code is copied to the host"
-    _why_no_more = "several hosts need a shared folder for their checkpoints"
+    _no_paths_reason = "the hosts share no folder with this machine; its code is copied to the host"
+    _host_limit_reason = "several hosts need a shared folder for their checkpoints"
 
     def __init__(self, site_file: Path, hosts: Hosts, folder: str) -> None:
         super().__init__(site_file, hosts)
@@ -489,12 +509,12 @@ class UnsharedSshEngine(SshEngine):
         self._copies: dict[str, RemoteCopy] = {}
         self._lock = threading.Lock()
 
-    def stop(self, run: RunDirectory, status: Status, *, save: bool, why: str = "") -> str:
+    def stop(self, run: RunDirectory, status: Status, *, save: bool, reason: str = "") -> str:
         """End a run, or cancel its copy. A host that does not answer receives the command later."""
         copy = self._copy_of(run, status)
         if copy is not None and copy.cancel():
             return ""
-        return Engine.stop(self, run, status, save=save, why=why)
+        return Engine.stop(self, run, status, save=save, reason=reason)
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return the progress of a run's copy to its host, and the time since which the host has not
@@ -510,7 +530,7 @@ class UnsharedSshEngine(SshEngine):
         return Description(
             is_alive=copy.is_alive,
             is_waiting=is_waiting,
-            why=copy.words if is_waiting else None,
+            reason=copy.progress if is_waiting else None,
             place="being copied to its host",
             silence=copy.silence,
         )
@@ -519,14 +539,14 @@ class UnsharedSshEngine(SshEngine):
         """Return no pairs: no run uses two hosts."""
         return ()
 
-    def _most_hosts(self) -> int:
+    def _max_hosts(self) -> int:
         return 1
 
     def _users(self) -> Mapping[str, str | SshError]:
         """Return the run on each host, including runs that are being copied."""
         with self._lock:
-            copied = [copy.start for copy in self._copies.values() if not copy.is_sent.is_set()]
-        return {**self.hosts.users(), **{start.hosts[0]: start.tag for start in copied}}
+            starts = [copy.start for copy in self._copies.values() if not copy.is_sent.is_set()]
+        return {**self.hosts.users(), **{start.hosts[0]: start.tag for start in starts}}
 
     def _copy_of(self, run: RunDirectory, status: Status) -> RemoteCopy | None:
         """Return the copy of a run; if an earlier page has sent it, it is mirrored from the first call on.
@@ -534,7 +554,7 @@ class UnsharedSshEngine(SshEngine):
         None if the run does not belong to this site file. The folder must be the site's folder, because it
         will be deleted and a status file could name any folder.
         """
-        start = Start.of(status.handle)
+        start = Start.from_handle(status.handle)
         host = None if start is None else self.hosts.by_name.get(start.hosts[0])
         if start is None or host is None or start.run_dir != self._run_dir(run):
             return None
@@ -548,7 +568,7 @@ class UnsharedSshEngine(SshEngine):
     def _run_dir(self, run: RunDirectory) -> str:
         return f"{self._folder}/runs/{run.run_id}"
 
-    def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> UnsharedLaunch:
+    def _start_run(self, run: RunDirectory, start: Start, resume_step: int | None) -> UnsharedLaunch:
         """Start the copy of a run to its host."""
         start = replace(start, run_dir=self._run_dir(run))
         copy = RemoteCopy(self.hosts.ssh, run, start, self.hosts.by_name[start.hosts[0]])
@@ -562,14 +582,14 @@ class UnsharedSshEngine(SshEngine):
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
         """Kill a run's processes, fetch its files, and write its final events and status."""
-        start, copy = Start.of(status.handle), self._copy_of(run, status)
+        start, copy = Start.from_handle(status.handle), self._copy_of(run, status)
         assert start is not None, "a live run of this engine has a start"
         if copy is not None and copy.cancel():
             copy.is_sent.wait()
             if copy.cancel():  # else the run was started, and its host did not answer
                 return
-        if silent := self.reap(start):  # the run could continue there for hours
-            raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(map(str, silent.values()))}")
-        if copy is not None and not copy.is_back.wait(BACK_WITHIN_S):
+        if errors := self.reap(start):  # the run could continue there for hours
+            raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(map(str, errors.values()))}")
+        if copy is not None and not copy.is_back.wait(FETCH_LIMIT_S):
             raise SshError(f"the files of run {run.run_id} are not yet back from {start.hosts[0]}")
         stopping.write_forced_end(run, status, message)

@@ -128,7 +128,7 @@ def test_a_mistake_that_cannot_be_made_is_refused_before_the_start(
 
 def test_a_run_gets_all_gpus_here_two_of_a_cluster_or_one_mig_instance(catalogue: Catalogue) -> None:
     """CUDA gives a process one MIG instance, and NCCL rejects two of one GPU as duplicates."""
-    divided = Machine(num_gpus=7, num_cores=16, most_gpus_per_run=1, gpu_memory_bytes=5 * 10**9)
+    divided = Machine(num_gpus=7, num_cores=16, max_gpus_per_run=1, gpu_memory_bytes=5 * 10**9)
     place = "a node of partition gpu"
     ranks = [Machine(num_gpus=n, num_cores=64, place=place).default_ranks() for n in (8, 1)]
     assert ranks == [2, 1] and Machine(num_gpus=8, num_cores=64).default_ranks() == 8

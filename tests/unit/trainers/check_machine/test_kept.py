@@ -20,7 +20,7 @@ from trainers.check_machine.checks.job import LOG_END_BYTES, log_ends
 from trainers.check_machine.scratch import alone, scratch
 from trainers.contract import config as config_module
 from trainers.contract import rundir
-from trainers.contract.check_files import MOST_KEPT, CheckFiles
+from trainers.contract.check_files import MAX_STORED, CheckFiles
 from trainers.files import private_files
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.hardware import VisibleGpu
@@ -158,7 +158,7 @@ def kept(check_id: str, **values: Any) -> dict[str, Any]:
 def test_the_last_checks_are_kept_for_their_owner_alone(tmp_path: Path) -> None:
     files = CheckFiles(tmp_path)
     assert files.read() == []
-    ids = [f"{number:012x}" for number in range(MOST_KEPT + 2)]
+    ids = [f"{number:012x}" for number in range(MAX_STORED + 2)]
     for check_id in ids:
         files.keep(kept(check_id), f"report of {check_id}")
     assert [check["check_id"] for check in files.read()] == ids[2:]
@@ -171,11 +171,13 @@ def test_the_last_checks_are_kept_for_their_owner_alone(tmp_path: Path) -> None:
 
 def test_the_newest_whole_check_on_each_kind_of_device_outlives_cancelled_ones(tmp_path: Path) -> None:
     files = CheckFiles(tmp_path)
-    ids = [f"{number:012x}" for number in range(MOST_KEPT + 4)]
+    ids = [f"{number:012x}" for number in range(MAX_STORED + 4)]
     kinds = [("done", "cuda"), ("done", "cpu"), ("done", "cpu")]
-    for check_id, (state, kind) in zip(ids, [*kinds, *[("cancelled", "cpu")] * (MOST_KEPT + 1)], strict=True):
+    for check_id, (state, kind) in zip(
+        ids, [*kinds, *[("cancelled", "cpu")] * (MAX_STORED + 1)], strict=True
+    ):
         files.keep(kept(check_id, state=state, device_kind=kind), f"report of {check_id}")
-    expected = [ids[0], ids[2], *ids[-MOST_KEPT:]]
+    expected = [ids[0], ids[2], *ids[-MAX_STORED:]]
     assert [check["check_id"] for check in files.read()] == expected
     assert [files.report(check_id).is_file() for check_id in ids] == [one in expected for one in ids]
 

@@ -251,7 +251,7 @@ def test_damaged_file_is_refused_by_name(run: RunDirectory, name: str, damage: s
         other.load(3)
     assert_same(network.state_dict(), before)
     save(run, step=2)
-    newest = manifests.newest_whole(run)
+    newest = manifests.latest_intact(run)
     assert newest is not None and newest.step == 2
     with pytest.raises(CheckpointError, match=r"latest complete one is step 2"):
         checkpoint_files.verify(run, 3)
@@ -360,11 +360,11 @@ def test_a_checkpoint_leaves_the_reserve_of_the_disk_and_keeps_to_the_share_of_i
     save(run, step=2)
     (before,) = run.list_checkpoints()
     free, reserve = 10_000_000, 9_999_000
-    monkeypatch.setattr(rundir, "disk_room", lambda _: (free, reserve))
+    monkeypatch.setattr(rundir, "disk_space", lambda _: (free, reserve))
 
     def require(reason: str = "schedule", keep_last: int | None = None, most: int | None = None) -> None:
-        checkpoint_files.require_room(
-            run, 3, before.size_bytes, reason, keep_last=keep_last, best_step=None, most_bytes=most
+        checkpoint_files.require_space(
+            run, 3, before.size_bytes, reason, keep_last=keep_last, best_step=None, max_bytes=most
         )
 
     with pytest.raises(CheckpointError, match=r"has 10\.0 MB free.* and 10\.0 MB are reserved"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainers.contract.rundir import library_error_text, without_advice
+from trainers.contract.rundir import library_error_text, remove_advice
 
 WORDS = {
     "Weights only load failed. Re-running `torch.load` with `weights_only` set to `False` will likely "
@@ -30,7 +30,7 @@ WORDS = {
 
 @pytest.mark.parametrize(("text", "left"), WORDS.items())
 def test_advice_is_left_out_and_all_else_stays(text: str, left: str) -> None:
-    assert without_advice(text) == left
+    assert remove_advice(text) == left
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
-from trainers.contract.status import RANK_KILL_ASKED
+from trainers.contract.status import RANK_KILL_REQUESTED
 from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.torchrun import exit_line
@@ -180,7 +180,7 @@ def test_torchrun_that_ended_without_a_rank_says_why(
 def test_rank_that_somebody_asked_to_be_killed_is_no_riddle(remains: Remains) -> None:
     remains.summary(1, -9, {0: 1})
     starting = {"state": "starting", "reason": ""}
-    asked = {"code": RANK_KILL_ASKED, "message": "", "hint": "", "rank": 1, "traceback": None}
+    asked = {"code": RANK_KILL_REQUESTED, "message": "", "hint": "", "rank": 1, "traceback": None}
     file = EventFile(remains.run.events)
     file.append([(1.0, "state", starting), (2.0, "warning", asked)])
     cause = remains.explain()

@@ -20,16 +20,16 @@ from trainers.contract.heartbeats import (
     BUSY_FACTOR,
     COMPUTING,
     Answer,
-    Beat,
     Collective,
     Group,
-    Place,
+    Heartbeat,
+    HeartbeatSlot,
     from_bytes,
     to_bytes,
 )
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
-from trainers.engines.heartbeats import Gap, HeartbeatBoard, gaps
+from trainers.engines.heartbeats import Gap, HeartbeatMemory, gaps
 from trainers.engines.local import hang_watch, stacks
 from trainers.engines.local.hang_watch import RankWatch, Suspicion, find_suspicion
 from trainers.engines.local.stacks import Frame, Ranks, Stacks, Thread
@@ -63,7 +63,9 @@ class Job:
             self.counts[rank] += rank in beating
             self.cpu_s[rank] += 0.5 if rank in working else IDLE
             self.in_line_s[rank] += 0.95 if rank in in_line else 0.0
-            beat = Beat(count=self.counts[rank], pid=1, step=4, doing=COMPUTING, is_on_gpu=self.is_on_gpu)
+            heartbeat = Heartbeat(
+                count=self.counts[rank], pid=1, step=4, doing=COMPUTING, is_on_gpu=self.is_on_gpu
+            )
             used = Effort(
                 cpu_s=self.cpu_s[rank],
                 wanted_s=self.cpu_s[rank] + self.in_line_s[rank],
@@ -71,7 +73,7 @@ class Job:
                 is_stopped=False,
                 waits_for_disk=rank in at_disk,
             )
-            watch.update(beat, used, 1.0)
+            watch.update(heartbeat, used, 1.0)
         return find_suspicion(self.watches, LIMIT_S)
 
     def pass_seconds(self, seconds: int, **how: tuple[int, ...]) -> tuple[int, Suspicion | None]:
@@ -114,7 +116,7 @@ def test_ranks_that_have_not_begun_are_no_hang_until_one_has() -> None:
         for watch in watches:
             watch.update(None, None, 1.0)
         assert find_suspicion(watches, LIMIT_S) is None
-    watches[0].update(Beat(count=1, pid=1, step=0, doing=0), None, 1.0)
+    watches[0].update(Heartbeat(count=1, pid=1, step=0, doing=0), None, 1.0)
     assert find_suspicion(watches, LIMIT_S) is None, "rank 0 has just begun"
 
 
@@ -226,9 +228,9 @@ def watches(*stopped: int, num_ranks: int = 2) -> list[RankWatch]:
     """Return the watches of ranks that have been silent for 20 s; some are stopped."""
     found = []
     for rank in range(num_ranks):
-        beat = Beat(count=9, pid=1, step=4 + rank, doing=COMPUTING)
+        heartbeat = Heartbeat(count=9, pid=1, step=4 + rank, doing=COMPUTING)
         used = Effort(cpu_s=1.0, wanted_s=1.0, io_bytes=0, is_stopped=rank in stopped, waits_for_disk=False)
-        found.append(RankWatch(rank, beat=beat, effort=used, silent_s=20.0, idle_s=20.0))
+        found.append(RankWatch(rank, heartbeat=heartbeat, effort=used, silent_s=20.0, idle_s=20.0))
     return found
 
 
@@ -254,14 +256,14 @@ def test_rank_waits_for_the_others_where_nothing_of_its_own_lies_between(
 def test_rank_that_waits_for_its_own_save_stands_where_the_save_stands() -> None:
     found = standing(*JOINING, IN_LOOP, other=(IN_BARRIER, WRITING))
     assert found.is_waiting
-    assert str(found.place) == "trainers/checkpoint/checkpoint_writer.py:4, _gather"
+    assert str(found.location) == "trainers/checkpoint/checkpoint_writer.py:4, _gather"
     assert not standing(*JOINING, IN_LOOP, other=(WRITING,)).is_waiting
 
 
-def board_with_beats(num_ranks: int) -> HeartbeatBoard:
-    board = HeartbeatBoard(num_ranks)
+def board_with_beats(num_ranks: int) -> HeartbeatMemory:
+    board = HeartbeatMemory(num_ranks)
     for rank in range(num_ranks):
-        Place(board.address, rank).beat(COMPUTING, 4)
+        HeartbeatSlot(board.address, rank).write(COMPUTING, 4)
     return board
 
 
@@ -285,12 +287,12 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
     monkeypatch.setattr(stacks, "read_at_once", lambda _pid: stands)
     monkeypatch.setattr(hang_watch, "ANSWER_WITHIN_S", 0.0)
     subject = hang_watch.HangWatch(run, Config(), Ranks(run, board_with_beats(1)))
-    beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
-    subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=0.0)]
+    heartbeat = Heartbeat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
+    subject._watches = [RankWatch(0, heartbeat=heartbeat, silent_s=10.0, idle_s=0.0)]
     assert subject.is_at_work() is is_at_work
-    subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=10.0)]
+    subject._watches = [RankWatch(0, heartbeat=heartbeat, silent_s=10.0, idle_s=10.0)]
     assert not subject.is_at_work()
-    subject._watches = [RankWatch(0, beat=beat)]
+    subject._watches = [RankWatch(0, heartbeat=heartbeat)]
     assert subject.is_at_work(), "it beats"
 
 
@@ -298,15 +300,15 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
 def test_rank_that_has_gone_on_while_its_stack_was_read_does_not_hang(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    board = HeartbeatBoard(1)
-    place = Place(board.address, 0)
-    place.beat(COMPUTING, 4)
+    board = HeartbeatMemory(1)
+    place = HeartbeatSlot(board.address, 0)
+    place.write(COMPUTING, 4)
     subject = hang_watch.HangWatch(run, Config(), Ranks(run, board))
-    subject._watches = [RankWatch(0, beat=board.read(0), silent_s=100.0, idle_s=100.0)]
+    subject._watches = [RankWatch(0, heartbeat=board.read(0), silent_s=100.0, idle_s=100.0)]
 
     def slow_read(_pid: int, _log: Path) -> Stacks:
         if goes_on:
-            place.beat(COMPUTING, 5)
+            place.write(COMPUTING, 5)
         return standing(IN_LINEAR, IN_LOOP)
 
     monkeypatch.setattr(stacks, "read", slow_read)
@@ -341,8 +343,8 @@ def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> 
     same = {rank: view(ALL_REDUCE, ALL_REDUCE, 2) for rank in range(2)}
     seen, everybody = watches(), Suspicion(ranks=(0, 1), is_certain=True)
     for watched in seen:
-        assert watched.beat is not None
-        watched.beat = replace(watched.beat, is_on_gpu=True)
+        assert watched.heartbeat is not None
+        watched.heartbeat = replace(watched.heartbeat, is_on_gpu=True)
     culprits = hang_watch.blocking_ranks(everybody, seen, there, same, (1,))
     assert culprits == (1,)
     cause = hang_watch.describe(culprits, seen, there, gaps(same), (1,))
@@ -389,6 +391,6 @@ def test_stacks_of_a_real_process(by: str, tmp_path: Path, monkeypatch: pytest.M
                 pytest.skip(f"py-spy may not look here: {found.source}")
         finally:
             process.kill()
-    assert found.place is not None and found.place.function == "stands_here", found.text()
+    assert found.location is not None and found.location.function == "stands_here", found.text()
     assert len(found.threads) == 2
     assert by in found.source

@@ -81,8 +81,8 @@ def finish(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: str) -> lis
     ("code", "words"),
     [
         (f"import sys; sys.exit({notify.NOT_INSTALLED})", "requirements-notify.txt"),
-        (f"import sys; sys.exit({notify.NOT_AN_ADDRESS})", "Apprise does not recognise an address"),
-        (f"import sys; sys.exit({notify.NOT_TAKEN})", "did not accept the message"),
+        (f"import sys; sys.exit({notify.INVALID_ADDRESS})", "Apprise does not recognise an address"),
+        (f"import sys; sys.exit({notify.REJECTED})", "did not accept the message"),
         (f"raise RuntimeError('{ADDRESS}')", "did not accept the message"),
     ],
 )

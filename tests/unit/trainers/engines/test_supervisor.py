@@ -89,7 +89,7 @@ def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "MAX_BYTES", 10_000)
-    monkeypatch.setattr(supervisor, "KEPT_BYTES", 1_000)
+    monkeypatch.setattr(supervisor, "TAIL_BYTES", 1_000)
     long, short = tmp_path / "rank_0.log", tmp_path / "rank_1.log"
     short.write_text("short\n")
     with long.open("a") as writer:

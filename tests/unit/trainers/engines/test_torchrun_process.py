@@ -24,7 +24,7 @@ def test_the_end_of_every_rank_is_told_though_torchrun_names_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)  # restored after this test
-    fork_server.note_every_end()
+    fork_server.log_every_exit()
     ranks = torch.multiprocessing.start_processes(_end_with, args=([1, 9],), nprocs=2, join=False)
     for process in ranks.processes:
         wait_until("its end", lambda process=process: has_ended(process), 60.0)
@@ -47,7 +47,7 @@ def has_ended(process: multiprocessing.process.BaseProcess) -> bool:
 def test_what_is_imported_before_the_fork_starts_no_thread() -> None:
     script = (
         "import importlib, os\nfrom trainers.engines.local import fork_server as launch\n"
-        "for name in launch.NEEDED_BY_ANY_RUN: importlib.import_module(name)\n"
+        "for name in launch.PRELOADED_MODULES: importlib.import_module(name)\n"
         "print(len(os.listdir('/proc/self/task')))"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.harness import wait_until
 from trainers.engines.local import warm_pool
-from trainers.engines.local.warm_pool import Order, WarmPool
+from trainers.engines.local.warm_pool import StartRequest, WarmPool
 
 LISTENER = "import sys; open(sys.argv[1], 'w').write(sys.stdin.readline())"
 SOON_S = 60.0
@@ -70,7 +70,7 @@ def kept(
 
 
 def has(kept: WarmPool, is_there: bool) -> bool:
-    return (kept.kept_ready() is not None) == is_there
+    return (kept.ready_resources() is not None) == is_there
 
 
 @pytest.mark.parametrize(
@@ -91,15 +91,15 @@ def test_they_are_let_go(
     elif reason == "no memory":
         memory.available = 10**8
     elif reason == "nobody looks":
-        monkeypatch.setattr(warm_pool, "KEPT_S", 0.0)
+        monkeypatch.setattr(warm_pool, "EXPECTED_FOR_S", 0.0)
     elif reason == "other code":
         memory.available = 1.4 * 10**9  # enough to keep them, too little to start new ones
         code[0] = "second"
-        assert kept.take(Order(run_dir="/runs/a")) is None
+        assert kept.take(StartRequest(run_dir="/runs/a")) is None
     else:
         memory.available = 1.4 * 10**9
-        assert kept._kept is not None
-        kept._kept.process.kill()
+        assert kept._waiting is not None
+        kept._waiting.process.kill()
     wait_until("none", lambda: has(kept, False), SOON_S)
     if reason != "it has died":
         wait_until("its end", heard.exists, SOON_S)
@@ -107,7 +107,7 @@ def test_they_are_let_go(
 
 
 def test_an_order_is_one_line_and_half_of_one_is_none() -> None:
-    order = Order(run_dir="/runs/ä\n", environment={"A": "b"})
+    order = StartRequest(run_dir="/runs/ä\n", environment={"A": "b"})
     line = order.to_line()
-    assert line.count(b"\n") == 1 and Order.from_line(line) == order
-    assert Order.from_line(line[:-1]) is None and Order.from_line(b"") is None
+    assert line.count(b"\n") == 1 and StartRequest.from_line(line) == order
+    assert StartRequest.from_line(line[:-1]) is None and StartRequest.from_line(b"") is None

@@ -100,7 +100,7 @@ def test_a_run_is_offered_one_mig_instance_and_its_memory(
 ) -> None:
     use(monkeypatch, *gpus)
     offered = LocalEngine().capacity()
-    assert (offered.num_gpus, offered.most_gpus_per_run) == (num_gpus, most)
+    assert (offered.num_gpus, offered.max_gpus_per_run) == (num_gpus, most)
     assert offered.gpu_memory_bytes == memory
     assert offered.gpu_capability == min(gpu.capability for gpu in gpus)
 

@@ -16,7 +16,7 @@ from trainers.contract import config, rundir
 from trainers.contract.tickets import Grant, GrantedGpu
 from trainers.engines.local import torchrun, torchrun_process
 from trainers.engines.local.engine import LocalEngine
-from trainers.engines.local.warm_pool import Order
+from trainers.engines.local.warm_pool import StartRequest
 from trainers.machine import cuda_environment
 
 TWO = (GrantedGpu(index=3, uuid="GPU-c"), GrantedGpu(index=0, uuid="GPU-a"))
@@ -57,7 +57,7 @@ def test_a_run_sees_what_it_was_granted_and_on_the_cpu_nothing(
     with pytest.raises(Started) as cold:
         LocalEngine().start(run, None, granted(*gpus))
     assert (cold.value.visible, cold.value.order) == (visible, "PCI_BUS_ID")
-    taken: list[Order] = []
+    taken: list[StartRequest] = []
     standby: Any = SimpleNamespace(take=lambda order: taken.append(order) or "taken")
     assert LocalEngine(standby).start_supervisor(run, None, granted(*gpus)) == "taken"
     assert taken[0].environment == {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

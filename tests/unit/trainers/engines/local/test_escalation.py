@@ -11,14 +11,14 @@ from trainers.contract.events import State
 from trainers.engines.local.stopping import (
     EXIT_GRACE_S,
     FLUSH_S,
-    LATEST_S,
-    MOST_LATE_S,
+    MAX_COMMAND_AGE_S,
+    MAX_SAVE_START_S,
     SAVE_GRACE_S,
     STOP_GRACE_S,
     TERM_GRACE_S,
     Escalation,
     Saving,
-    late_s,
+    command_age_s,
 )
 
 CLICK_S = 1000.0
@@ -57,7 +57,7 @@ def test_save_that_begins_late_gets_some_more_time_but_never_too_much(heard_afte
     at = first_force(subject, "stopping")
     assert at is not None
     assert at <= MOST_S - TERM_GRACE_S - 1
-    assert at >= min(LATEST_S, heard_after_s + SAVE_GRACE_S)
+    assert at >= min(MAX_SAVE_START_S, heard_after_s + SAVE_GRACE_S)
 
 
 def test_save_that_grows_is_waited_for_as_long_as_it_does() -> None:
@@ -102,6 +102,6 @@ def test_stop_requests_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None
         file.write(',"save":false,"time_unix_s":1}\n')
         file.writelines(f'{stop},"time_unix_s":{when}}}\n' for when in ("9e12", "NaN"))
     first, second, third = requests.stops()
-    assert (first.save, late_s(first)) == (False, MOST_LATE_S)
-    assert (second.save, late_s(second)) == (True, 0.0)
-    assert late_s(third) == 0.0
+    assert (first.save, command_age_s(first)) == (False, MAX_COMMAND_AGE_S)
+    assert (second.save, command_age_s(second)) == (True, 0.0)
+    assert command_age_s(third) == 0.0

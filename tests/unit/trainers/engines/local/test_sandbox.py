@@ -22,8 +22,8 @@ def test_what_is_bound_is_not_hidden_by_an_empty_folder(
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     run, config = RunDirectory(tmp_path / "run"), Config()
     rundir.make(run, config)
-    write_json_atomically(run.path / sandbox.RECORD, {"readable": ["/srv/data"]}, mode=0o600)
-    command = sandbox.wrapped(run, config, tmp_path, ["python", "train.py"])
+    write_json_atomically(run.path / sandbox.RECORD_FILE, {"readable": ["/srv/data"]}, mode=0o600)
+    command = sandbox.wrap_command(run, config, tmp_path, ["python", "train.py"])
     assert command[-3:] == ["--", "python", "train.py"]
     last_empty = max(place for place, word in enumerate(command) if word == "--tmpfs")
     for folder in (sys.prefix, str(run.path), "/srv/data"):

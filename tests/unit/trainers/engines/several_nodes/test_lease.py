@@ -38,8 +38,8 @@ def test_a_lease_ends_its_launcher_when_nothing_renews_it_and_at_once_when_it_is
 def pair() -> list[Peers]:
     """Return two launchers that know each other's endpoints and confirm every node."""
     made = [peers_of(node) for node in (0, 1)]
-    made[1].learn(made[0].endpoints())
-    made[0].learn(made[1].endpoints())
+    made[1].add_endpoints(made[0].endpoints())
+    made[0].add_endpoints(made[1].endpoints())
     return made
 
 
@@ -59,7 +59,7 @@ def test_peers_that_answer_vouch_for_each_other_until_one_is_silent(pair: list[P
 def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
     true = pair[0].endpoint
     stranger = peers_of(1)
-    stranger.learn({0: Endpoint(address=true.address, port=true.port, key="0" * 32)})
+    stranger.add_endpoints({0: Endpoint(address=true.address, port=true.port, key="0" * 32)})
     for peers in (pair[0], stranger):
         peers.begin()
     time.sleep(2.5)  # long enough for two requests and their responses

@@ -12,15 +12,15 @@ import pytest
 from tests.cluster.disk import filled
 from tests.harness import create_run, wait_until
 from tests.unit.trainers.engines.several_nodes.conftest import peers_of
-from trainers.contract.heartbeats import COMPUTING, Place
+from trainers.contract.heartbeats import COMPUTING, HeartbeatSlot
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import HeartbeatBoard
+from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.several_nodes import reports
 from trainers.engines.several_nodes.node import Head
 from trainers.engines.several_nodes.reports import (
-    COMES_WITHIN_S,
+    FIRST_REPORT_LIMIT_S,
     LOST_AFTER_S,
     LatestReport,
     NodeReport,
@@ -33,10 +33,10 @@ SOON_S = 10.0
 
 
 @pytest.fixture
-def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatBoard]:
+def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatMemory]:
     """Run the reporter of node 1; its rank 1 is this process."""
-    board = HeartbeatBoard(2)
-    Place(board.address, 1).beat(COMPUTING, 41)
+    board = HeartbeatMemory(2)
+    HeartbeatSlot(board.address, 1).write(COMPUTING, 41)
     reporter = Reporter(folder, "pc2", Ranks(run, board), (1,), peers_of(1))
     reporter.begin()
     yield board
@@ -44,7 +44,7 @@ def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatBoar
 
 
 def reporter_of(run: RunDirectory, folder: NodesFolder, node: int) -> Reporter:
-    return Reporter(folder, f"pc{node + 1}", Ranks(run, HeartbeatBoard(2)), (node,), peers_of(node))
+    return Reporter(folder, f"pc{node + 1}", Ranks(run, HeartbeatMemory(2)), (node,), peers_of(node))
 
 
 def head_of(run: RunDirectory, folder: NodesFolder) -> RanksOfNodes:
@@ -53,17 +53,17 @@ def head_of(run: RunDirectory, folder: NodesFolder) -> RanksOfNodes:
 
 def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1.0) -> str:
     """Let node 0 read the reports again, as if `after_s` seconds had passed."""
-    head._looked_at -= after_s
+    head._checked_at -= after_s
     monkeypatch.setattr(hang_watch, "counted_s", lambda passed_s: passed_s)
     return head.lost_node()
 
 
 def test_ranks_of_another_node_are_seen_with_their_host_their_work_and_their_stacks(
-    run: RunDirectory, folder: NodesFolder, other_node: HeartbeatBoard, monkeypatch: pytest.MonkeyPatch
+    run: RunDirectory, folder: NodesFolder, other_node: HeartbeatMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = head_of(run, folder)
-    wait_until("a report", lambda: look(head, monkeypatch) == "" and head.beat(1), SOON_S)
-    beat = head.beat(1)
+    wait_until("a report", lambda: look(head, monkeypatch) == "" and head.heartbeat(1), SOON_S)
+    beat = head.heartbeat(1)
     assert beat is not None and (beat.step, beat.doing, beat.pid) == (41, COMPUTING, os.getpid())
     assert head.host(1) == "pc2" and head.host(0) == os.uname().nodename
     # Without a new heartbeat, node 0 inspects the process.
@@ -82,7 +82,7 @@ def test_a_node_that_never_comes_is_lost_too(
     run: RunDirectory, folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = head_of(run, folder)
-    assert look(head, monkeypatch, COMES_WITHIN_S - 1) == ""
+    assert look(head, monkeypatch, FIRST_REPORT_LIMIT_S - 1) == ""
     assert "has sent no report within" in look(head, monkeypatch, 1.5)
 
 
@@ -99,7 +99,7 @@ def test_a_node_that_never_comes_is_lost_too(
 def test_a_damaged_report_is_none(folder: NodesFolder, damaged: str) -> None:
     (folder.path / "1.json").write_text(damaged)
     (folder.path / "1.json").chmod(0o600)
-    assert LatestReport(1).look(folder, 1.0) is None
+    assert LatestReport(1).update(folder, 1.0) is None
 
 
 def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
@@ -112,17 +112,17 @@ def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
         "0", asdict(NodeReport(count=1, host="pc1", ranks={0: reports.RankReport(beat=None, effort=None)}))
     )
     head, mute = Head(reporter), Head(silent_reporter)
-    now = head._looked_at
-    assert head.why_to_end(now + 1) is None
-    assert head.why_to_end(now + LOST_AFTER_S) is None
-    assert mute.why_to_end(now + 9 * LOST_AFTER_S) is None, "the disk is full"
-    silent = head.why_to_end(now + 2 + LOST_AFTER_S)
+    now = head._checked_at
+    assert head.end_reason(now + 1) is None
+    assert head.end_reason(now + LOST_AFTER_S) is None
+    assert mute.end_reason(now + 9 * LOST_AFTER_S) is None, "the disk is full"
+    silent = head.end_reason(now + 2 + LOST_AFTER_S)
     assert silent is not None and "Node 0 (pc1, rank 0) has not reported for" in silent
     told = Head(reporter)
-    folder.order_end(within_s=10.0)
-    now = told._looked_at
-    assert told.why_to_end(now + 1) is None, "it may still end by itself"
-    assert told.why_to_end(now + 12) == "Node 0 has ended this start of the run."
+    folder.request_end(within_s=10.0)
+    now = told._checked_at
+    assert told.end_reason(now + 1) is None, "it may still end by itself"
+    assert told.end_reason(now + 12) == "Node 0 has ended this start of the run."
 
 
 def test_a_node_reports_on_while_the_disk_is_full(small_disk: Path) -> None:

@@ -29,13 +29,15 @@ def ends(
     folder: NodesFolder, state: State, left: int = 3, cause: Cause | None = None, **more: bool
 ) -> str | None:
     """End a start in a state; return the reason for a restart, or None."""
-    told = EngineAnswer(starts_again=more.pop("starts_again"), why=DOWN) if "starts_again" in more else None
+    told = (
+        EngineAnswer(will_restart=more.pop("starts_again"), reason=DOWN) if "starts_again" in more else None
+    )
     return restarts.restart_reason(folder, left, state, cause, told, **more)
 
 
 def test_a_run_that_was_warned_is_saved_and_waits_again(run: RunDirectory, folder: NodesFolder) -> None:
     in_state(run, "running")
-    restarts.leave(run, folder, "Its time is over.", 2)
+    restarts.save_and_end(run, folder, "Its time is over.", 2)
     (command,) = run.commands.read_text().splitlines()
     assert (
         '"name":"stop"' in command.replace(" ", "")
@@ -51,11 +53,11 @@ def test_without_restarts_left_or_after_a_persons_stop_it_ends(
     run: RunDirectory, folder: NodesFolder
 ) -> None:
     in_state(run, "stopping")
-    restarts.leave(run, folder, "Its time is over.", 2)
+    restarts.save_and_end(run, folder, "Its time is over.", 2)
     assert ends(folder, "stopped") is None, "a person had stopped it"
-    assert ends(folder, "failed", cause=LOST, is_stop_asked=True) is None
+    assert ends(folder, "failed", cause=LOST, is_stop_pending=True) is None
     in_state(run, "running")
-    restarts.leave(run, folder, "Its time is over.", 0)
+    restarts.save_and_end(run, folder, "Its time is over.", 0)
     assert "the run saves; Resume continues it" in run.commands.read_text()
     in_state(run, "stopped")
     assert ends(folder, "stopped", left=0) is None
@@ -79,12 +81,12 @@ def test_what_slurm_ended_by_a_signal_goes_on_if_slurm_starts_it_again(
     assert ends(folder, "stopped", starts_again=True) == DOWN
     in_state(run, "stopped")
     restarts.close_start(
-        folder, ScriptSignals(None), asks_again=False, by_system=True, others_end_within_s=2.0
+        folder, ScriptSignals(None), must_request_restart=False, by_system=True, other_nodes_limit_s=2.0
     )
     assert folder.end_within_s() == 2.0
     assert not restarts.has_ended(run)
     assert restarts.last_restart_reason(run) == DOWN
-    restarts.append_restart(run, 1, restarts.NOT_SAID, None)
+    restarts.append_restart(run, 1, restarts.UNKNOWN_REASON, None)
     (mark,) = [event for event in events.read_all(run.events) if event["kind"] == "warning"]
     assert mark["code"] == "restarted" and "from the beginning" in mark["message"]
     assert restarts.step_to_resume_from(run) is None

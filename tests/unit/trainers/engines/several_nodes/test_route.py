@@ -17,7 +17,7 @@ LOOPBACK, OUT = "127.0.0.1", "10.1.2.3"
 def routes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A machine with two interfaces; maps each destination to the source address."""
     known = {LOOPBACK: LOOPBACK, "here": LOOPBACK, OUT: OUT, "there": OUT, "192.0.2.1": OUT}
-    monkeypatch.setattr(peers, "own_address", known.get)
+    monkeypatch.setattr(peers, "local_address", known.get)
     monkeypatch.setattr(host, "interfaces", lambda: {"lo": {LOOPBACK, "::1"}, "eth1": {OUT}})
     return known
 

@@ -15,7 +15,7 @@ from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness, registry
 from trainers.engines.local import diagnosis
-from trainers.engines.remembered import Remembered
+from trainers.engines.remembered import CachedAnswer
 from trainers.engines.slurm.engine import SlurmEngine
 
 UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
@@ -166,7 +166,7 @@ def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
     first: str, run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(run, has_begun=True)
-    monkeypatch.setattr(Remembered, "retry_s", 0.0)
+    monkeypatch.setattr(CachedAnswer, "retry_s", 0.0)
     down, up = "echo 'Unable to contact slurm controller' >&2; exit 1", "echo '12|RUNNING|None|n1|p|1|0|0|x'"
     engine = engine_with(tmp_path, monkeypatch, squeue=down)
 

@@ -47,7 +47,7 @@ def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     queue = engine.queue()
     assert len(queue.jobs) == 3 and queue.silent_since_unix_s == 1000.0
     status = Status(state="queued", engine="slurm", handle={"job_id": "13"})
-    words = engine.describe(RunDirectory(tmp_path), status, is_queued=True).why
+    words = engine.describe(RunDirectory(tmp_path), status, is_queued=True).reason
     assert words is not None and "is unknown since " in words and "Unable to contact" in words
 
 

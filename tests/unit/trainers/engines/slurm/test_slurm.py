@@ -141,7 +141,7 @@ def test_resume_cancels_the_earlier_job_and_waits_until_it_is_gone(
     (tmp_path / "name").write_text(f"{script.job_name(run.path)}\n")
     recorded("failed")
     put(tmp_path, "scancel", "true")  # a node that does not respond: Slurm does not end the job
-    monkeypatch.setattr(slurm_engine, "EARLIER_ENDS_WITHIN_S", 1.0)
+    monkeypatch.setattr(slurm_engine, "EARLIER_JOB_LIMIT_S", 1.0)
     with pytest.raises(SlurmError, match=r"job 12, the last one of this run, was cancelled .* on n1 yet"):
         engine._end_earlier_job(run)
 

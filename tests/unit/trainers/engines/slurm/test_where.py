@@ -78,10 +78,10 @@ def test_partitions_are_summed_over_their_rows(tmp_path: Path) -> None:
     lab, gpu, old = put(tmp_path, "sinfo", f"cat {tmp_path}/said").partitions()
     assert (lab.name, lab.is_default, lab.num_nodes, lab.num_idle, lab.num_cores) == ("lab", True, 4, 3, 4)
     assert lab.memory_bytes == 8000 * 2**20 and lab.gpu_types() == [] and lab.time_limit_s == 86_400
-    assert gpu.gpu_types() == ["a100", "v100"] and gpu.most_nodes == 2 and gpu.num_idle == 1
+    assert gpu.gpu_types() == ["a100", "v100"] and gpu.max_nodes_per_job == 2 and gpu.num_idle == 1
     # GPUs of a node that is down are counted, but not as free.
     assert gpu.gpus("a100") == (2, 16) and gpu.gpus("v100") == (2, 2) and gpu.gpus() == (4, 18)
-    assert (old.is_up, old.time_limit_s, old.most_nodes, old.gpus()) == (False, math.inf, 1, (0, 1))
+    assert (old.is_up, old.time_limit_s, old.max_nodes_per_job, old.gpus()) == (False, math.inf, 1, (0, 1))
     assert client.partition_text(gpu) == (
         "gpu: 4 nodes, 1 idle; 2 of 16 a100 GPUs free; 2 of 2 v100 GPUs free; up to 12 h"
     )
@@ -139,7 +139,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     }
     for limit, words in {
         "2-0": "at most 24 h: the partition's limit",
-        "1h": client.FORM,
+        "1h": client.DURATION_FORMAT,
         "0": "minutes",
     }.items():
         assert allowed(engine, replace(one, time_limit=limit))["time_limit"].startswith(words)
@@ -202,15 +202,15 @@ def test_what_an_administrator_does_not_allow_is_refused_in_words(make: MakeEngi
 
 
 def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
-    asked = make(SITE).capacity().asked
+    asked = make(SITE).capacity().placement_fields
     assert set(asked) == {"partition", "num_nodes", "gpu_type", "time_limit", "memory_gb", "extra_lines"}
     assert [choice.value for choice in asked["partition"].choices] == ["gpu", "lab"]
     assert asked["partition"].default == "gpu" and asked["time_limit"].default == "04:00:00"
     lines = [choice.value for choice in asked["extra_lines"].choices]
     assert lines == ["--exclusive", "--reservation=course"]
-    types = make().capacity(Config(partition="gpu")).asked["gpu_type"].choices
+    types = make().capacity(Config(partition="gpu")).placement_fields["gpu_type"].choices
     assert [choice.value for choice in types] == ["", "a100", "v100"]
-    free = make().capacity().asked
+    free = make().capacity().placement_fields
     assert {"account", "qos"} <= set(free) and free["account"].choices == ()
 
 
@@ -242,7 +242,7 @@ def test_the_example_of_the_docs_is_read_and_makes_start_work_without_a_click(
     example = page.partition("<!-- example: begin -->\n```toml\n")[2].partition("```\n<!-- example: end")[0]
     rows = tuple(row.replace("lab*", "cpu*") for row in ROWS)
     engine = make(example, rows)
-    asked = set(engine.capacity().asked)
+    asked = set(engine.capacity().placement_fields)
     assert asked == {"partition", "num_nodes", "time_limit", "memory_gb", "extra_lines"}
     config = Config(nproc_per_node=1)
     assert engine.check(config) == []

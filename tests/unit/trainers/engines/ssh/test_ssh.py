@@ -59,7 +59,7 @@ def test_a_host_that_could_not_write_the_end_of_a_lost_run_lets_it_be_written_ag
     assert recorded is not None and recorded.state == "failed"
     kinds = [event["kind"] for event in events.read_all(run.events)]
     assert kinds == ["error", "state"], "it is said once"
-    assert not NodesFolder(run, start.tag).make_once("taken-over", {}), "it stays taken over"
+    assert not NodesFolder(run, start.tag).create_once("taken-over", {}), "it stays taken over"
 
 
 def test_each_host_of_an_undone_start_is_reaped_as_soon_as_it_answers(
@@ -95,8 +95,8 @@ def test_a_file_that_the_disk_did_not_take_is_nobodys(
     with monkeypatch.context() as patch:
         patch.setattr(json, "dump", refuse)
         with pytest.raises(OSError, match="No space"):
-            folder.make_once("taken-over", {})
-    assert folder.make_once("taken-over", {})
+            folder.create_once("taken-over", {})
+    assert folder.create_once("taken-over", {})
 
 
 def site_of(folder: Path, text: str) -> site.SshSite:
@@ -109,7 +109,7 @@ def test_the_examples_of_the_docs_are_read(tmp_path: Path) -> None:
     example, unshared = re.findall(r"```toml\n(.*?)```", (REPOSITORY / "docs/ssh.md").read_text(), re.DOTALL)
     read = site_of(tmp_path, example)
     assert [host.name for host in read.hosts] == ["pc1", "pc2"]
-    assert read.hosts[1].address == "10.0.0.2" and read.hosts[0].python_there == sys.executable
+    assert read.hosts[1].address == "10.0.0.2" and read.hosts[0].remote_python == sys.executable
     assert read.shared
     read = site_of(tmp_path, unshared)
     assert not read.shared and read.folder == "/home/ann/ddp-web" and len(read.hosts) == 2
@@ -141,7 +141,7 @@ def test_a_table_that_cannot_be_used_is_refused_in_words(tmp_path: Path, said: s
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
 def test_whatever_a_value_is_a_script_gives_it_on_as_it_is(value: str) -> None:
     host = SshHost(name="pc1", python=sys.executable, project="/")
-    script = scripts.start(host, Path("/runs/x-1"), "tag", 0, ["-c", value], {"MORE": value})
+    script = scripts.start_script(host, Path("/runs/x-1"), "tag", 0, ["-c", value], {"MORE": value})
     shown = script.partition("setsid ")[2].partition(" </dev/null")[0]
     exported = next(line for line in script.split("export ") if line.startswith("MORE=")).rstrip("\n")
     out = subprocess.run(
@@ -167,7 +167,7 @@ def test_a_host_says_what_it_has_and_trains_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     said = [
         subprocess.run(["sh"], input=text, env=environment, capture_output=True, text=True, check=True).stdout
-        for text in (scripts.CAPACITY, scripts.state())
+        for text in (scripts.CAPACITY, scripts.state_script())
     ]
     assert scripts.read_capacity(said[0]).num_cores >= 1 and said[1] == ""
 
@@ -248,7 +248,7 @@ def test_a_stop_while_the_launcher_starts_is_not_lost(tmp_path: Path, is_cut: bo
         return ["pc1 cannot be reached"] * is_cut
 
     copy.send("/data", start_there, end_there)
-    assert is_starting.wait(SOON_S) and copy.words == "Starting on pc1 …"
+    assert is_starting.wait(SOON_S) and copy.progress == "Starting on pc1 …"
     assert copy.is_alive and copy.cancel()
     goes_on.set()
     assert copy.is_sent.wait(SOON_S) and has_ended.is_set(), "what was started there is ended"
@@ -277,11 +277,11 @@ def tagged() -> Iterator[subprocess.Popen[bytes]]:
 def test_what_has_a_tag_is_killed_with_all_below_it(
     tagged: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reap.tagged("t:1") == [] and len(found := reap.tagged("t:0")) == 2
+    assert reap.find_processes("t:1") == [] and len(found := reap.find_processes("t:0")) == 2
     monkeypatch.setattr(sys, "argv", ["reap", "t:0"])
     reap.main()
     assert capsys.readouterr().out == "2\n" and tagged.wait(10) == -9
-    assert not any(reap._is_living(each) for each in found)
+    assert not any(reap._is_alive(each) for each in found)
 
 
 @pytest.mark.parametrize(
