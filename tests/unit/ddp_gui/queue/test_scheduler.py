@@ -304,7 +304,7 @@ def test_limits_are_kept_and_said_in_plain_words(place: Place) -> None:
         place.page(FakeDevices(2)).start(place.planned(num_ranks=3), "zoe")
     assert line.start(place.planned(num_ranks=5), "zoe").place is None, "she has limits of her own"
     line.set_limits("zoe", None)
-    assert place.page().snapshot().situation.rules.of("zoe").num_ranks == 2
+    assert place.page().snapshot().situation.rules.limits_of("zoe").num_ranks == 2
 
 
 def test_who_keeps_too_much_is_told_how_much_and_what_to_delete(place: Place) -> None:
@@ -337,7 +337,9 @@ def test_a_run_over_its_minutes_is_told_to_save_and_stop_once(place: Place) -> N
 
 
 def test_gpus_go_to_one_run_each_and_somebody_else_s_are_left_alone(place: Place) -> None:
-    place.devices = FakeDevices(None, FOUR_GPUS, **{"GPU-1": Users(others=("blender of eve (pid 7)",))})
+    place.devices = FakeDevices(
+        None, FOUR_GPUS, **{"GPU-1": Users(other_programs=("blender of eve (pid 7)",))}
+    )
     line = place.page()
     two = place.planned(num_ranks=2, machine=SERVER)
     first, second = line.start(two, "ann"), line.start(two, "bob")
@@ -422,7 +424,9 @@ def test_by_default_a_run_takes_the_gpus_that_are_free_now_and_the_form_says_who
     """On a shared server, a first click on all GPUs would wait for programs of other users."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml([FakeGpu(uuid=gpu.uuid) for gpu in FOUR_GPUS]))
-    place.devices = FakeDevices(None, FOUR_GPUS, **{"GPU-1": Users(others=("blender of eve (pid 7)",))})
+    place.devices = FakeDevices(
+        None, FOUR_GPUS, **{"GPU-1": Users(other_programs=("blender of eve (pid 7)",))}
+    )
     line = place.page()
     here = line.capacity()
     assert (here.num_gpus_of_others, here.num_gpus_of_runs, here.default_ranks()) == (1, 0, 3)
