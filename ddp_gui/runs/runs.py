@@ -135,7 +135,7 @@ class RunStore:
         needs = (
             inspection.memory.get(model.name, {}).get(size.name)
             if inspection is not None
-            else self.needs.of(model.name, size.name, config.dataset)
+            else self.needs.needs_of(model.name, size.name, config.dataset)
         )
         if config.sequence_length is not None:
             needs = None  # the known needs apply only to the default sequence length

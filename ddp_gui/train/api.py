@@ -118,7 +118,7 @@ class Api:
         await CLICKS.run(self.access.check, config)
         if anew:
             LOOKS_RATE.count(self)
-        return await self._own_data.inspect(config, anew=anew)
+        return await self._own_data.inspect(config, ignore_cache=anew)
 
     def largest_batch(self, raw: dict[str, Any], known: Inspection) -> int | None:
         """Return the largest possible batch per rank with this data; None if it is unknown."""

@@ -41,7 +41,7 @@ def test_a_password_fits_only_itself() -> None:
     assert "correct horse" not in json.dumps(kept)
     assert account_file.fits_password("correct horse", kept)
     assert not account_file.fits_password("correct horsf", kept)
-    assert not account_file.fits_password("correct horse", account_file.NOBODYS)
+    assert not account_file.fits_password("correct horse", account_file.DUMMY_HASH)
     assert account_file.hash_password("correct horse") != kept, "each has salt of its own"
 
 
@@ -163,7 +163,7 @@ def file(tmp_path: Path) -> AccountFile:
 @pytest.fixture
 def cheap_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the check of an unknown name as cheap as that of the accounts here."""
-    monkeypatch.setattr(account_file, "NOBODYS", class_of.cheap("nobody's"))
+    monkeypatch.setattr(account_file, "DUMMY_HASH", class_of.cheap("nobody's"))
 
 
 @pytest.fixture
@@ -255,8 +255,8 @@ def test_one_phone_s_wrong_names_lock_nobody_else_out(clock) -> None:
 
 def test_guesses_from_many_addresses_lock_a_name_but_not_its_known_devices(clock) -> None:
     limits = LoginLimits(clock)
-    waits = [fail(limits, "ann", f"10.0.0.{n}") for n in range(login_module.FREE_FAILURES_OF_A_NAME + 1)]
-    assert waits[:-1] == [0.0] * login_module.FREE_FAILURES_OF_A_NAME and waits[-1] > 0
+    waits = [fail(limits, "ann", f"10.0.0.{n}") for n in range(login_module.FREE_FAILURES_PER_NAME + 1)]
+    assert waits[:-1] == [0.0] * login_module.FREE_FAILURES_PER_NAME and waits[-1] > 0
     limits.check("ann", "device 1", is_known=True)
     waits = [fail(limits, "ann", "device 1", is_known=True) for _ in range(login_module.FREE_FAILURES + 1)]
     assert waits[:-1] == [0.0] * login_module.FREE_FAILURES and waits[-1] > 0, "it may not guess for ever"

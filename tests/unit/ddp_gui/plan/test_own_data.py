@@ -40,12 +40,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         paths.append(config.data_path)
         return inspection_of()
 
-    monkeypatch.setattr(own_data, "_ask", ask)
+    monkeypatch.setattr(own_data, "_inspect", ask)
     return paths
 
 
 def inspect_now(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Inspection:
-    return asyncio.run(own.inspect(config, anew=anew))
+    return asyncio.run(own.inspect(config, ignore_cache=anew))
 
 
 def test_data_is_looked_at_again_when_it_changed_or_on_demand(tmp_path: Path, asked: list[str]) -> None:

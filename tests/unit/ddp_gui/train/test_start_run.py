@@ -85,7 +85,7 @@ def test_a_data_set_and_a_model_are_enough(dataset: str, model: str, machine: st
     assert is_small or planned.config.batch_size == 1
     assert planned.config.lr_schedule == "cosine"
     rule = recipe.rule_for(CATALOGUE.datasets[dataset], CATALOGUE.models[model].family)
-    assert planned.num_steps >= rule.least_steps
+    assert planned.num_steps >= rule.min_steps
     assert planned.config.learning_rate == rule.learning_rate
 
 
