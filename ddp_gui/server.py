@@ -121,7 +121,7 @@ def _login(options: Options) -> Login | None:
     """Return the login with its accounts; None without login, or if a proxy authenticates the users."""
     if options.has_login:
         # Work outside of a request belongs to no user, unless the code sets one.
-        rights.nobody_by_default()
+        rights.make_nobody_the_default_user()
     if options.auth_file is None:
         return None
     return Login(AccountFile(options.auth_file), f"ddp_session_{options.port}")

@@ -72,7 +72,7 @@ def current_user() -> Person:
     return _current_user.get(_default_user)
 
 
-def nobody_by_default() -> None:
+def make_nobody_the_default_user() -> None:
     """From now on, make `NOBODY` the default user."""
     global _default_user
     _default_user = NOBODY
