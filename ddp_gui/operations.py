@@ -280,7 +280,7 @@ def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
 
     @functools.wraps(function)
     async def asked(asked_request: gr.Request, *values: Any) -> Any:
-        with rights.asked_by(_sender_of(asked_request)):
+        with rights.acting_as(_sender_of(asked_request)):
             if inspect.iscoroutinefunction(function):
                 return await function(*values)
             try:

@@ -45,7 +45,7 @@ class SessionGate:
             return
         scope[rights.SCOPE_KEY] = user = person or rights.NOBODY
         with contextlib.ExitStack() as stack:
-            stack.enter_context(rights.asked_by(user))
+            stack.enter_context(rights.acting_as(user))
             if person is not None:
                 stack.enter_context(self._requests.admit(person.name))
             if person is not None and scope["method"] == "GET":
@@ -144,7 +144,7 @@ class HeaderGate:
             await send(message)
 
         scope[rights.SCOPE_KEY] = person = self._pop_person(scope)
-        with rights.asked_by(person), self._requests.admit(person.name):
+        with rights.acting_as(person), self._requests.admit(person.name):
             await self._app(scope, receive, send_uncached)
 
     def _pop_person(self, scope: Scope) -> Person:

@@ -79,7 +79,7 @@ def make_nobody_the_default_user() -> None:
 
 
 @contextlib.contextmanager
-def asked_by(person: Person) -> Iterator[None]:
+def acting_as(person: Person) -> Iterator[None]:
     """Make `current_user` return this person inside the block."""
     token = _current_user.set(person)
     try:

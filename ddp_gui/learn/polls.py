@@ -407,7 +407,7 @@ class PollSessions:
         name = session.poll.opened_by
         teacher = Person(name=name, role="teacher") if self.has_login else rights.EVERYBODY
         try:
-            with rights.asked_by(teacher):
+            with rights.acting_as(teacher):
                 while not await asyncio.to_thread(self._has_ended, session.poll.run_ids[-1]):
                     await asyncio.to_thread(self._send_due_command, session.poll)
                     await asyncio.sleep(LOOK_AT_RUN_EVERY_S)

@@ -32,10 +32,10 @@ class Gate:
 
 def test_one_person_has_only_a_share_and_another_gets_the_next_thread() -> None:
     workers, rude, ann = Workers("jobs", at_once=3, per_person=2, most_asked=10), Gate(), Gate()
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         bobs = [workers.submit(rude.work) for _ in range(8)]
     wait_until("two of Bob's", lambda: rude.going_on == 2, 60)
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         anns = workers.submit(ann.work)
     wait_until("Ann's", lambda: ann.going_on == 1, 60)
     assert rude.going_on == 2
@@ -61,7 +61,7 @@ def test_whoever_goes_away_gives_back_what_was_counted() -> None:
             each.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
 
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         asyncio.run(leave())
         gate.is_open.set()
         wait_until("room again", lambda: _is_taken(workers), 60)
@@ -75,7 +75,7 @@ class Reader:
         self._workers = workers
 
     async def take(self) -> None:
-        with rights.asked_by(self.person):
+        with rights.acting_as(self.person):
             await GeneratedFile(self._workers, iter([b"a", b"b"]), "a.csv", "text/csv")(
                 SCOPE, self.stay, self.get
             )
@@ -149,11 +149,11 @@ def test_a_route_answers_429_where_somebody_asks_too_much() -> None:
     app.include_router(router)
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
-        with rights.asked_by(BOB):
+        with rights.acting_as(BOB):
             await app(scope, receive, send)
 
     client = TestClient(served)
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         first = workers.submit(gate.work)
     answer = client.get("/slow?words=hi")
     assert answer.status_code == 429

@@ -223,7 +223,7 @@ def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pyte
     # A window that has fetched all of its results.
     queue.pending_messages_per_session["bob~open"] = Queue()
     queue.pending_event_ids_session["bob~open"] = set()
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         for session in ("ann~a", *(f"bob~{number}" for number in range(4))):
             queue.pending_messages_per_session[session] = Queue()
             queue.pending_event_ids_session[session] = set()

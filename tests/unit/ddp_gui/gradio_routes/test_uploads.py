@@ -54,13 +54,13 @@ def test_an_upload_never_replaces_another(folder: Path, uploaded: Uploads, name:
 
 
 def test_nobody_takes_what_somebody_else_uploaded(uploaded: Uploads) -> None:
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         anns = arrive(uploaded)
     everybodys = arrive(uploaded)
     for path in (anns, everybodys):
-        with rights.asked_by(BOB), pytest.raises(ValueError, match="the file was not uploaded"):
+        with rights.acting_as(BOB), pytest.raises(ValueError, match="the file was not uploaded"):
             uploaded.keep(str(path))
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         assert uploaded.keep(str(anns)).read_text() == "x"
 
 
@@ -124,11 +124,11 @@ def has_room(uploaded: Uploads, size_bytes: int) -> bool:
 
 
 def test_the_room_is_shared_and_limited_per_person(small: Uploads, monkeypatch: pytest.MonkeyPatch) -> None:
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         arrive(small, words=bytes(30))  # not kept yet
         small.keep(str(arrive(small, words=bytes(25))))
         assert has_room(small, 5) and not has_room(small, 6)
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         assert has_room(small, 45) and not has_room(small, 46)
     # Without logins the limit per user does not apply.
     assert has_room(small, 45) and not has_room(small, 46)
@@ -140,9 +140,9 @@ def test_the_room_is_shared_and_limited_per_person(small: Uploads, monkeypatch: 
 
 
 def test_what_others_upload_at_this_moment_counts_as_what_it_may_become(small: Uploads) -> None:
-    with rights.asked_by(ANN), small.receiving(50) as place:
+    with rights.acting_as(ANN), small.receiving(50) as place:
         (place / "begun").write_bytes(bytes(30))
-        with rights.asked_by(BOB):
+        with rights.acting_as(BOB):
             assert has_room(small, 50) and not has_room(small, 51)
         assert has_room(small, 10) and not has_room(small, 11)
 
@@ -151,7 +151,7 @@ def test_of_many_that_begin_at_once_only_as_many_pass_as_there_is_room_for(small
     together = threading.Barrier(len(CLASS))
 
     def upload(person: Person) -> bool:
-        with rights.asked_by(person):
+        with rights.acting_as(person):
             together.wait(60)
             try:
                 arrive(small, words=bytes(30))

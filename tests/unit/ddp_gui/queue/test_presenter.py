@@ -31,7 +31,7 @@ def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, c
     line.start(place.planned(), "ann")
     anns, bobs = line.start(place.planned(), "ann").run, line.start(place.planned(), "bob").run
     view = view_of(place, line, catalogue)
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         page = view.page(
             BOB, lambda run_id: rights.owner_of(anns.__class__(place.runs_dir / run_id)) == "bob"
         )

@@ -139,9 +139,9 @@ def test_a_run_of_another_user_that_is_hidden_is_not_found(source: RunDirectory,
     ClassSettingsFile(tmp_path).change(everyone_sees=False)
     raw = {"dataset": "digits", "start_from": f"{source.run_id}/1"}
     refused = pytest.raises(ConfigError, match="a checkpoint of a run that you can see")
-    with rights.asked_by(Person(name="ann", role="student")), refused:
+    with rights.acting_as(Person(name="ann", role="student")), refused:
         start(MACHINE, tmp_path, raw)
-    with rights.asked_by(Person(name="bob", role="student")):
+    with rights.acting_as(Person(name="bob", role="student")):
         start(MACHINE, tmp_path, raw)
 
 
