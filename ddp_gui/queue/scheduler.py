@@ -228,10 +228,10 @@ class Scheduler:
 
     # Changes by users and teachers
 
-    def take_out(self, run: RunDirectory) -> State | None:
+    def remove_from_queue(self, run: RunDirectory) -> State | None:
         """Remove a run from the queue; return its state, or None if it was no longer queued."""
         # Change only the ticket, which the run's lock protects; the next pass updates the stored state.
-        state = starter.take_out(run)
+        state = starter.remove_from_queue(run)
         self._thread.wake()
         self._note_change(run)
         return state

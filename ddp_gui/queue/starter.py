@@ -158,7 +158,7 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
         return False  # a user started the run from a terminal
 
 
-def take_out(run: RunDirectory) -> State | None:
+def remove_from_queue(run: RunDirectory) -> State | None:
     """Remove a run from the queue; return its state, or None if it was no longer queued.
 
     A run that never started becomes "stopped"; a resumed run reverts to its previous state.

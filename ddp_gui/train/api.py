@@ -179,7 +179,7 @@ class Api:
     @operation(run="change")
     def stop_run(self, run: RunDirectory, save: bool = True) -> dict[str, Any]:
         """Stop a run, by default after saving a checkpoint; a queued run is removed from the queue."""
-        if run.queued.exists() and (state := self._scheduler.take_out(run)) is not None:
+        if run.queued.exists() and (state := self._scheduler.remove_from_queue(run)) is not None:
             return _answer(run, REMOVED, state) | {"command_id": None}
         status = liveness.read_status(run)
         is_script = (run.path / code.FOLDER).is_dir()

@@ -63,7 +63,7 @@ def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     line.pause(True)
     assert view.place(second.run_id, force_refresh=True)["why"].startswith("The queue is paused")
     line.pause(False)
-    line.take_out(second)
+    line.remove_from_queue(second)
     assert view.place(second.run_id, force_refresh=True)["place"] is None
 
 

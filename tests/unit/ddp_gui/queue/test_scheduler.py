@@ -138,11 +138,11 @@ def test_a_run_that_is_taken_out_has_stopped_and_says_why(place: Place) -> None:
     line = place.page()
     line.start(place.planned(), "ann")
     run = line.start(place.planned(), "bob").run
-    assert line.take_out(run)
+    assert line.remove_from_queue(run)
     assert liveness.read_status(run).state == "stopped"
     assert events.last(run.events)["reason"] == starter.TAKEN_OUT
     assert line.order() == [] and not run.queued.exists()
-    assert not line.take_out(run), "it is not in the line any more"
+    assert not line.remove_from_queue(run), "it is not in the line any more"
 
 
 def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(place: Place) -> None:
@@ -156,7 +156,7 @@ def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(plac
     assert run.read_config().nproc_per_node == 1
     with pytest.raises(ValueError, match="is already in the queue"):
         line.resume(run, 60, place.planned(num_ranks=1), "ann")
-    assert line.take_out(run)
+    assert line.remove_from_queue(run)
     assert liveness.read_status(run).state == "finished", "what it was"
     assert run.read_config().nproc_per_node == 2
     line.resume(run, 60, place.planned(num_ranks=1), "ann")
