@@ -120,7 +120,7 @@ class QueuePresenter:
             return {}
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
 
-    def words_of(self, placed: Placed) -> str:
+    def describe_place(self, placed: Placed) -> str:
         """Return the place of a run that has just been queued, and its estimated start, as text."""
         assert placed.place is not None
         starts_in_s = self._build_view(placed.snapshot).starts_in_s

@@ -319,7 +319,7 @@ class Api:
         """Return the result of a start: the run's state, or its place in the queue and expected start."""
         if placed.place is None:
             return _answer(placed.run, message) | {"place": None, "num_waiting": 0}
-        words = self._view.words_of(placed)
+        words = self._view.describe_place(placed)
         rest = {"place": placed.place, "num_waiting": placed.num_waiting}
         return _answer(placed.run, f"Waiting: {words}.", "queued") | rest
 
