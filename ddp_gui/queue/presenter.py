@@ -24,7 +24,7 @@ from ddp_gui.queue.policy import (
     queue_order,
     ranks_in_use,
 )
-from ddp_gui.queue.scheduler import Placed, Scheduler
+from ddp_gui.queue.scheduler import Placement, Scheduler
 from ddp_gui.queue.snapshot import Snapshot
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import status as status_file
@@ -120,11 +120,11 @@ class QueuePresenter:
             return {}
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
 
-    def describe_place(self, placed: Placed) -> str:
+    def describe_place(self, placement: Placement) -> str:
         """Return the place of a run that has just been queued, and its estimated start, as text."""
-        assert placed.place is not None
-        starts_in_s = self._build_view(placed.snapshot).starts_in_s
-        return place_text(placed.place, starts_in_s.get(placed.run.run_id))
+        assert placement.place is not None
+        starts_in_s = self._build_view(placement.snapshot).starts_in_s
+        return place_text(placement.place, starts_in_s.get(placement.run.run_id))
 
     def place(self, run_id: str, *, force_refresh: bool = False) -> dict[str, Any]:
         """Describe a queued run; `place` is None if it is not in this queue."""

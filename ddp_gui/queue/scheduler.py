@@ -45,7 +45,7 @@ SHARES_OF_DISK = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
+class Placement:
     """The result of a start.
 
     Attributes:
@@ -149,7 +149,7 @@ class Scheduler:
         """Raise ValueError if this user (empty without login) may store no further run."""
         starter.refuse_for_disk(self._runs_dir, person, self._queue_store.read().limits)
 
-    def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
+    def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placement:
         """Create a run, and start or queue it.
 
         Args:
@@ -164,16 +164,16 @@ class Scheduler:
         with self._queue_store.open() as state:
             snapshot = self._update_from_snapshot(state)
             starter.refuse(snapshot.situation, ticket)
-            placed: list[Placed] = []
+            placements: list[Placement] = []
 
             def fill(run: RunDirectory) -> None:
-                placed.append(self._allocate_or_queue(state, snapshot, run, ticket))
-                tickets.write_queued(run, placed[0].ticket)
+                placements.append(self._allocate_or_queue(state, snapshot, run, ticket))
+                tickets.write_queued(run, placements[0].ticket)
 
             launcher.create(self._runs_dir, plan, owner, fill)
-        return self._launch_if_granted(placed[0])
+        return self._launch_if_granted(placements[0])
 
-    def resume(self, run: RunDirectory, resume_step: int, plan: Startable, owner: str) -> Placed:
+    def resume(self, run: RunDirectory, resume_step: int, plan: Startable, owner: str) -> Placement:
         """Resume an ended run from a checkpoint, or queue it; see `start`.
 
         Raises:
@@ -190,11 +190,11 @@ class Scheduler:
             with run.owned():
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")
-                placed = self._allocate_or_queue(state, snapshot, run, ticket)
+                placement = self._allocate_or_queue(state, snapshot, run, ticket)
                 if config_before is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
-                tickets.write_queued(run, placed.ticket)
-        return self._launch_if_granted(placed)
+                tickets.write_queued(run, placement.ticket)
+        return self._launch_if_granted(placement)
 
     def _make_ticket(self, plan: Startable, owner: str) -> Ticket:
         kind = self.kind_to_wait_for("cuda" if plan.device_kind == "cuda" else "cpu")
@@ -206,16 +206,16 @@ class Scheduler:
         if problems := self._engine.check(config):
             raise ConfigError(problems)
 
-    def _launch_if_granted(self, placed: Placed) -> Placed:
+    def _launch_if_granted(self, placement: Placement) -> Placement:
         """Start a run that has a grant; a later pass starts a run without one."""
-        if placed.place is None:
-            self._launch(placed.run, placed.ticket).result()
+        if placement.place is None:
+            self._launch(placement.run, placement.ticket).result()
             self._engine.preparation.note_running(True)
         else:
-            self.num_waiting = max(self.num_waiting, placed.num_waiting)
+            self.num_waiting = max(self.num_waiting, placement.num_waiting)
             self._thread.wake()
-        self._note_change(placed.run)
-        return placed
+        self._note_change(placement.run)
+        return placement
 
     def _note_change(self, run: RunDirectory) -> None:
         self.num_changes += 1
@@ -435,7 +435,7 @@ class Scheduler:
 
     def _allocate_or_queue(
         self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket
-    ) -> Placed:
+    ) -> Placement:
         """Add a new run to the queue's state, with a grant if it can start now."""
         waiting = [*snapshot.situation.waiting, waiting_from_ticket(run.run_id, ticket)]
         snapshot = replace(snapshot, situation=replace(snapshot.situation, waiting=waiting))
@@ -444,11 +444,11 @@ class Scheduler:
         if start is not None:
             state.running.append(run.run_id)
             ticket = self._grant_devices(run, ticket, start, snapshot, _cores_in_use(snapshot))
-            return Placed(run=run, ticket=ticket, snapshot=snapshot)
+            return Placement(run=run, ticket=ticket, snapshot=snapshot)
         state.waiting.append(run.run_id)
         order = _order(snapshot)
         place = order.index(run.run_id) + 1
-        return Placed(run=run, ticket=ticket, snapshot=snapshot, place=place, num_waiting=len(order))
+        return Placement(run=run, ticket=ticket, snapshot=snapshot, place=place, num_waiting=len(order))
 
     def _grant_devices(
         self, run: RunDirectory, ticket: Ticket, start: Start, snapshot: Snapshot, cores_in_use: int
