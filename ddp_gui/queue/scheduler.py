@@ -115,7 +115,7 @@ class Scheduler:
             num_gpus_of_runs=num_by_runs,
         )
 
-    def asks(self) -> Mapping[str, AskedField]:
+    def placement_fields(self) -> Mapping[str, AskedField]:
         """Return the fields, by name, with which a user selects where a run trains."""
         machine = self.capacity()
         if machine.num_nodes > 1 and "num_nodes" not in machine.asked:

@@ -211,7 +211,7 @@ class ScriptApi:
                 "is_several": asked.is_several,
                 "is_number": config_module.type_of(name)[0] is not str,
             }
-            for name, asked in self.scheduler.asks().items()
+            for name, asked in self.scheduler.placement_fields().items()
         ]
 
     def plan(self, script: Mapping[str, Any]) -> ScriptPlan:
