@@ -306,7 +306,7 @@ def _listen(options: Options) -> Listener:
         family_of(options.host),
         options.trusted_proxies,
         is_one_users=options.is_one_users,
-        believes_names=options.auth_header is not None,
+        trusts_proxy_names=options.auth_header is not None,
         lets_phones_in=options.lets_phones_in,
     )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

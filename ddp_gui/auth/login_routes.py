@@ -16,7 +16,16 @@ from ddp_gui.auth.account_file import AccountError, checked_name
 from ddp_gui.auth.login import DEVICE_COOKIE_S, Login, LoginError
 from ddp_gui.auth.rights import Person, current_user
 from ddp_gui.http import front
-from ddp_gui.http.front import MAX_AT_ONCE_OF_ONE, App, Message, Receive, Refused, RequestCounter, Scope, Send
+from ddp_gui.http.front import (
+    MAX_REQUESTS_PER_USER,
+    App,
+    Message,
+    Receive,
+    Refused,
+    RequestCounter,
+    Scope,
+    Send,
+)
 
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_module.FILES)})
 # Maximum time that an open stream continues after the end of its session.
@@ -30,7 +39,7 @@ class SessionGate:
     def __init__(self, app: App, login: Login) -> None:
         self._app = app
         self._login = login
-        self._requests = RequestCounter(MAX_AT_ONCE_OF_ONE, "from you")
+        self._requests = RequestCounter(MAX_REQUESTS_PER_USER, "from you")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or require a login."""
@@ -126,7 +135,7 @@ class HeaderGate:
         self._app = app
         self._header = header
         self._teachers = teachers
-        self._requests = RequestCounter(MAX_AT_ONCE_OF_ONE, "from you")
+        self._requests = RequestCounter(MAX_REQUESTS_PER_USER, "from you")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.

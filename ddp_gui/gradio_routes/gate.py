@@ -295,8 +295,8 @@ class Gate:
         check_headers(scope)
         hosts = self._hosts_of(scope)
         # Only the user's own proxy knows the name by which the user reaches it.
-        are_ours = front.is_host if ORIGINS_KEY in scope else self._hosts.are_ours
-        if len(hosts) != 1 or not are_ours(hosts[0]):
+        accepts = front.is_host if ORIGINS_KEY in scope else self._hosts.accepts
+        if len(hosts) != 1 or not accepts(hosts[0]):
             raise Refused(
                 403,
                 "This server does not serve this host name. Use the machine's IP address instead, or start "

@@ -191,7 +191,7 @@ def test_an_address_and_headers_of_too_many_bytes_are_refused() -> None:
 
 
 def test_one_sender_has_only_so_many_requests_at_once_and_the_others_theirs() -> None:
-    counted = front.RequestCounter(most=2)
+    counted = front.RequestCounter(max_requests=2)
     with counted.admit("a"), counted.admit("a"):
         with pytest.raises(Refused, match="Too many requests at once") as refused:
             counted.admit("a").__enter__()
