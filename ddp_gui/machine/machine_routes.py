@@ -10,7 +10,7 @@ from fastapi import HTTPException
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_pieces
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_chunks
 from ddp_gui.devices import capacity
 from ddp_gui.machine.communication import Check, CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
@@ -138,7 +138,7 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
         except (OSError, ValueError) as error:
             raise HTTPException(status_code=404, detail=explain(error)) from error
         return GeneratedFile(
-            SLOW, file_pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8"
+            SLOW, file_chunks(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8"
         )
 
     return router

@@ -29,7 +29,7 @@ MAX_SCANNED_ENTRIES = 10_000
 __all__ = ["Inspection", "InspectionError", "OwnData", "problem_line"]
 
 # Each inspection starts a process that may use gigabytes of memory.
-READERS = Workers("inspections of data", at_once=2, per_person=1, most_asked=4)
+READERS = Workers("inspections of data", num_threads=2, per_person=1, max_requests=4)
 
 _Key = tuple[Any, ...]
 

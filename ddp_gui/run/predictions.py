@@ -20,7 +20,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract import manifests
 
 # Each thread waits for a process of its user.
-MODELS = Workers("answers of models", at_once=8, per_person=2, most_asked=30)
+MODELS = Workers("answers of models", num_threads=8, per_person=2, max_requests=30)
 MOST_NEAREST = 20
 MOST_TOKENS = 2_000
 # Maximum input: an image of a few hundred pixels per side, in base64.

@@ -27,12 +27,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def uploaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Uploads:
-    monkeypatch.setattr(uploads, "LEFT_FREE_BYTES", 0)
+    monkeypatch.setattr(uploads, "RESERVED_BYTES", 0)
     return Uploads(folder, DataAccess(folder))
 
 
 def arrive(uploaded: Uploads, name: str = "data.csv", words: bytes = b"x") -> Path:
-    with uploaded.receiving(len(words)) as place:
+    with uploaded.make_upload_folder(len(words)) as place:
         (place / name).write_bytes(words)
     return place / name
 
@@ -100,7 +100,7 @@ def test_what_nobody_took_for_an_hour_is_deleted_and_the_rest_is_not(uploaded: U
 
 
 def test_what_is_broken_off_leaves_nothing(uploaded: Uploads) -> None:
-    with pytest.raises(FileNotFoundError), uploaded.receiving(5) as place:
+    with pytest.raises(FileNotFoundError), uploaded.make_upload_folder(5) as place:
         (place / "no folder").touch() or (place / "none" / "file").touch()
     assert not place.exists()
 
@@ -108,15 +108,15 @@ def test_what_is_broken_off_leaves_nothing(uploaded: Uploads) -> None:
 @pytest.fixture
 def small(uploaded: Uploads, monkeypatch: pytest.MonkeyPatch) -> Uploads:
     """Return uploads limited to 100 bytes in total and 60 per user."""
-    monkeypatch.setattr(uploads, "MAX_KEPT_BYTES", 100)
-    monkeypatch.setattr(uploads, "MAX_KEPT_BYTES_OF_ONE", 60)
-    monkeypatch.setattr(uploads, "FEWEST_BYTES", 1)
+    monkeypatch.setattr(uploads, "MAX_STORED_BYTES", 100)
+    monkeypatch.setattr(uploads, "MAX_STORED_BYTES_PER_USER", 60)
+    monkeypatch.setattr(uploads, "MIN_COUNTED_BYTES", 1)
     return uploaded
 
 
 def has_room(uploaded: Uploads, size_bytes: int) -> bool:
     try:
-        with uploaded.receiving(size_bytes) as place:
+        with uploaded.make_upload_folder(size_bytes) as place:
             place.rmdir()
             return True
     except NoRoomError:
@@ -132,15 +132,15 @@ def test_the_room_is_shared_and_limited_per_person(small: Uploads, monkeypatch: 
         assert has_room(small, 45) and not has_room(small, 46)
     # Without logins the limit per user does not apply.
     assert has_room(small, 45) and not has_room(small, 46)
-    monkeypatch.setattr(uploads, "FEWEST_BYTES", 40)
+    monkeypatch.setattr(uploads, "MIN_COUNTED_BYTES", 40)
     assert not has_room(small, 1), "small files count as more than they are"
-    monkeypatch.setattr(uploads, "FEWEST_BYTES", 1)
-    monkeypatch.setattr(uploads, "LEFT_FREE_BYTES", 2**80)
+    monkeypatch.setattr(uploads, "MIN_COUNTED_BYTES", 1)
+    monkeypatch.setattr(uploads, "RESERVED_BYTES", 2**80)
     assert not has_room(small, 1), "the disk keeps some room"
 
 
 def test_what_others_upload_at_this_moment_counts_as_what_it_may_become(small: Uploads) -> None:
-    with rights.acting_as(ANN), small.receiving(50) as place:
+    with rights.acting_as(ANN), small.make_upload_folder(50) as place:
         (place / "begun").write_bytes(bytes(30))
         with rights.acting_as(BOB):
             assert has_room(small, 50) and not has_room(small, 51)

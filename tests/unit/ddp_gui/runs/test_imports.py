@@ -81,7 +81,7 @@ class Page:
 
     def send(self, content: bytes, person: Person, name: str = "sent.zip") -> dict[str, Any]:
         with rights.acting_as(person):
-            with self.uploads.receiving(len(content)) as place:
+            with self.uploads.make_upload_folder(len(content)) as place:
                 (place / name).write_bytes(content)
             answer: dict[str, Any] = self.api.import_run(str(place / name))
         assert not place.exists(), "the upload is deleted"
@@ -140,7 +140,7 @@ def test_a_run_that_one_may_not_see_is_not_packed(page: Page, there: RunDirector
 
 
 def test_another_users_upload_cannot_be_imported(page: Page, there: RunDirectory) -> None:
-    with rights.acting_as(ANN), page.uploads.receiving(10) as place:
+    with rights.acting_as(ANN), page.uploads.make_upload_folder(10) as place:
         (place / "mine.zip").write_bytes(zipped(files_of(there)))
     for path in (str(place / "mine.zip"), "/etc/passwd", str(place / "../../x.zip")):
         with rights.acting_as(BOB), pytest.raises(ValueError, match="was not uploaded"):
