@@ -115,7 +115,7 @@ def served(
         listener.bind(("127.0.0.1", 0))
         http = functools.partial(BoundedProtocol, listener=listener)
         config = uvicorn.Config(
-            server.guarded(app, options, login),
+            server.add_access_checks(app, options, login),
             http=http,  # type: ignore[arg-type]
             log_level="critical",
             loop="asyncio",

@@ -189,9 +189,9 @@ def _record(job: Job, command: Command) -> None:
         world=job.world,
         strategy=job.strategy,
         reporter=job.reporter,
-        usual=usual,
+        wrapped=usual,
         num_steps=command.num_steps,
-        put_back=put_back,
+        restore_observer=put_back,
     )
     job.observer = recorder.observer
     message = f"Recording from step {step + 1:,} on; number of steps: {command.num_steps}."

@@ -141,7 +141,7 @@ class PollsApi:
     @operation(
         route=Route(
             path="/live/polls/{poll}/answer",
-            most_bytes=MAX_ANSWER_BYTES,
+            max_bytes=MAX_ANSWER_BYTES,
             not_an_object="an answer must be an object with the fields answer and token",
         )
     )

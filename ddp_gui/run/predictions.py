@@ -47,8 +47,8 @@ class PredictApi:
         workers=MODELS,
         route=Route(
             path="/live/runs/{run_id}/model/predict",
-            most_bytes=MAX_BYTES,
-            refused=409,
+            max_bytes=MAX_BYTES,
+            error_status=409,
             not_an_object="a question to a model must be one JSON object",
         ),
     )

@@ -31,7 +31,7 @@ class Greeter:
         """Return a greeting and the name of the current user."""
         return {"words": " ".join([greeting] * times), "name": rights.current_user().name}
 
-    @operation(run="change", route=Route(path="/live/{run_id}/shout", most_bytes=99, not_an_object="no"))
+    @operation(run="change", route=Route(path="/live/{run_id}/shout", max_bytes=99, not_an_object="no"))
     async def shout(self, run: RunDirectory, words: str) -> str:
         """Return the run's id and the words."""
         return f"{run.run_id}: {words.upper()}"
