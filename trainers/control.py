@@ -64,11 +64,11 @@ def obey_within_step(job: Job) -> None:
     if not job.step_start.is_noted:
         return  # short step, or first step of the run: the stop takes effect after the step
     is_wanted = job.meter.should_leave_step()
-    job.observer.go_on_within_step()
+    job.observer.resume_step()
     if is_wanted:
         with job.step_start.put_back():
             _obey_all(job)
-        job.observer.go_on_within_step()
+        job.observer.resume_step()
 
 
 def finish(job: Job) -> None:

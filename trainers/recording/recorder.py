@@ -237,9 +237,9 @@ class RecordingObserver(NullObserver):
     def standing_still(self) -> contextlib.AbstractContextManager[None]:
         return self._wrapped.standing_still()
 
-    def go_on_within_step(self) -> None:
+    def resume_step(self) -> None:
         self._mark("other")
-        self._wrapped.go_on_within_step()
+        self._wrapped.resume_step()
 
     def end_recording(self, reason: str) -> None:
         self._on_full(reason)

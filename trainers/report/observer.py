@@ -197,7 +197,7 @@ class NullObserver:
         """Return a context whose time is excluded from all steps; nested contexts are counted once."""
         return contextlib.nullcontext()
 
-    def go_on_within_step(self) -> None:
+    def resume_step(self) -> None:
         """Note that fetching the next micro-batch begins now, after other work."""
 
     def end_recording(self, reason: str) -> None:
@@ -276,6 +276,6 @@ class Observer(NullObserver):
         finally:
             self._excluded_s = previous_s + time.perf_counter() - started_s
 
-    def go_on_within_step(self) -> None:
+    def resume_step(self) -> None:
         excluded_s, self._excluded_s = self._excluded_s, 0.0
         self._clock.exclude(excluded_s)
