@@ -91,7 +91,7 @@ def _obey_all(job: Job) -> None:
 
 def stay_paused(job: Job, why: str) -> None:
     """Wait for `resume` or a stop, all ranks together."""
-    with job.observer.standing_still():
+    with job.observer.exclude_time():
         job.reporter.state("paused", why)
         while (command := _next_command(job)).name != "resume":
             if command.name == "pause":

@@ -234,8 +234,8 @@ class RecordingObserver(NullObserver):
         if len(self.steps) >= self._num_steps:
             self._on_full(None)
 
-    def standing_still(self) -> contextlib.AbstractContextManager[None]:
-        return self._wrapped.standing_still()
+    def exclude_time(self) -> contextlib.AbstractContextManager[None]:
+        return self._wrapped.exclude_time()
 
     def resume_step(self) -> None:
         self._mark("other")
@@ -302,7 +302,7 @@ class Recorder:
     def _end(self, reason: str | None) -> None:
         """Restore the usual observer, gather the notes and write them; every rank must call it."""
         self._restore_observer()
-        with self._wrapped.standing_still():
+        with self._wrapped.exclude_time():
             heartbeats.write_heartbeat(SAVING)
             self._strategy.note_buckets(None)
             parts = gather_json(self._build_part(), self._world.slow_group)

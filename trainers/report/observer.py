@@ -193,7 +193,7 @@ class NullObserver:
     def end_step(self, step: int) -> None:
         """Note that this step is done."""
 
-    def standing_still(self) -> contextlib.AbstractContextManager[None]:
+    def exclude_time(self) -> contextlib.AbstractContextManager[None]:
         """Return a context whose time is excluded from all steps; nested contexts are counted once."""
         return contextlib.nullcontext()
 
@@ -269,7 +269,7 @@ class Observer(NullObserver):
         self.live_progress.record_step(step, self._clock.newest)
 
     @contextlib.contextmanager
-    def standing_still(self) -> Iterator[None]:
+    def exclude_time(self) -> Iterator[None]:
         previous_s, started_s = self._excluded_s, time.perf_counter()
         try:
             yield
