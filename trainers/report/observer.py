@@ -263,7 +263,7 @@ class Observer(NullObserver):
         if self._holdings is not None:
             self._holdings.step_done()
             self.live_progress.holdings, self._holdings = self._holdings, None
-            self.live_progress.sample_requested.set()  # sample now: a short run may end within the next second
+            self.live_progress.sample_requested.set()  # a short run may end within the next second
         self._clock.end_step()
         self.step_time_s, self.data_time_s = self._clock.step_time_s, self._clock.data_time_s
         self.live_progress.record_step(step, self._clock.newest)
