@@ -69,7 +69,7 @@ class Checkpointer:
         if strategy.is_sharded:
             from trainers.checkpoint import sharded_files
 
-            self._copies = HostCopies(world.device, sharded_files.local_piece, sharded_files.with_piece)
+            self._copies = HostCopies(world.device, sharded_files.local_shard, sharded_files.with_shard)
         else:
             self._copies = HostCopies(world.device)
         self._writer = CheckpointWriter(

@@ -197,12 +197,12 @@ def gather_weights(folder: Path) -> dict[str, Tensor]:
     return {name.removeprefix("model."): weight for name, weight in weights.items()}
 
 
-def local_piece(value: Tensor) -> Tensor:
+def local_shard(value: Tensor) -> Tensor:
     """Return this rank's part of a tensor."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def with_piece(value: Tensor, shard: Tensor) -> Tensor:
+def with_shard(value: Tensor, shard: Tensor) -> Tensor:
     """Return `value` with another local part and the same placement."""
     if not isinstance(value, DTensor):
         return shard

@@ -129,18 +129,18 @@ class HostCopies:
 
     Args:
         device: device of the state; for a GPU the memory is pinned, so that all copies are asynchronous.
-        local_piece, with_piece: get a tensor's part on this rank, and replace it.
+        local_shard, with_shard: get a tensor's part on this rank, and replace it.
     """
 
     def __init__(
         self,
         device: torch.device,
-        local_piece: Callable[[Tensor], Tensor] = lambda tensor: tensor,
-        with_piece: Callable[[Tensor, Tensor], Tensor] = lambda _, piece: piece,
+        local_shard: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+        with_shard: Callable[[Tensor, Tensor], Tensor] = lambda _, piece: piece,
     ) -> None:
         self._device = device
-        self._local_piece = local_piece
-        self._with_piece = with_piece
+        self._local_shard = local_shard
+        self._with_shard = with_shard
         self._layout: list[tuple[object, ...]] = []
         self._buffers: list[Tensor] = []
         self._registered_address: int | None = None  # the address of the block if registered with CUDA
@@ -148,7 +148,7 @@ class HostCopies:
     @torch.no_grad()
     def reserve(self, state: dict[str, Any]) -> None:
         """Allocate memory for a state's tensors without copying them."""
-        shards = [self._local_piece(leaf) for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
+        shards = [self._local_shard(leaf) for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
         for buffer in self._buffers_for({_memory_key(shard): shard for shard in shards}.values()):
             buffer.zero_()  # touch every page: the system allocates pages at their first use
 
@@ -159,7 +159,7 @@ class HostCopies:
         Tensors that share the same memory (tied weights) are one tensor in the copy, too.
         """
         leaves, structure = pytree.tree_flatten(state)
-        shards = [self._local_piece(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
+        shards = [self._local_shard(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
         distinct = {_memory_key(shard): shard for shard in shards if shard is not None}
         buffers = dict(zip(distinct, self._buffers_for(distinct.values()), strict=True))
         for memory, shard in distinct.items():
@@ -167,7 +167,7 @@ class HostCopies:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         copied_leaves = [
-            copy.deepcopy(leaf) if shard is None else self._with_piece(leaf, buffers[_memory_key(shard)])
+            copy.deepcopy(leaf) if shard is None else self._with_shard(leaf, buffers[_memory_key(shard)])
             for leaf, shard in zip(leaves, shards, strict=True)
         ]
         result = pytree.tree_unflatten(copied_leaves, structure)
