@@ -61,12 +61,12 @@ def obey_within_step(job: Job) -> None:
     A stop abandons the current step: the state before it is restored and saved, as if the step had not
     begun. If the stop is refused, the step continues.
     """
-    if not job.step_start.is_noted:
+    if not job.step_start.is_stored:
         return  # short step, or first step of the run: the stop takes effect after the step
     is_wanted = job.meter.should_leave_step()
     job.observer.resume_step()
     if is_wanted:
-        with job.step_start.put_back():
+        with job.step_start.restore_temporarily():
             _obey_all(job)
         job.observer.resume_step()
 

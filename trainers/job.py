@@ -128,7 +128,7 @@ class Job:
         if self.config.gradient_accumulation_steps == 1:
             return
         if self.meter.reports_every_step and self.progress.step > 0:
-            self.step_start.note()
+            self.step_start.store()
         else:
             self.step_start.forget()
 

@@ -28,11 +28,11 @@ class StepStart:
         self._buffers: list[Tensor] = []
 
     @property
-    def is_noted(self) -> bool:
+    def is_stored(self) -> bool:
         """True if the current step's beginning is stored."""
         return self._random is not None
 
-    def note(self) -> None:
+    def store(self) -> None:
         """Store the current generators and buffers."""
         self._random = random_state(self._device)
         self._buffers = self._copy_buffers()
@@ -43,7 +43,7 @@ class StepStart:
         self._buffers = []
 
     @contextlib.contextmanager
-    def put_back(self) -> Iterator[None]:
+    def restore_temporarily(self) -> Iterator[None]:
         """Restore the state at the beginning of the step; on exit, restore the current state."""
         assert self._random is not None
         current_random, current_buffers = random_state(self._device), self._copy_buffers()
