@@ -105,7 +105,7 @@ class Start:
             return replace(spec, class_names=self._old_spec.class_names, decode=None)
         return spec
 
-    def replaced(self, spec: DataSpec, build: Callable[[DataSpec], nn.Module]) -> list[str]:
+    def find_replaced(self, spec: DataSpec, build: Callable[[DataSpec], nn.Module]) -> list[str]:
         """Return the tensors that depend on the number of classes, if the classes differ; else none.
 
         Args:
@@ -162,7 +162,7 @@ class Start:
         loads: bool,
     ) -> dict[str, Any]:
         """Load the weights if requested, and scale inputs as before; return the field `start` of `plan`."""
-        replaced = self.replaced(spec, build)
+        replaced = self.find_replaced(spec, build)
         if loads:
             self.load(network, spec, replaced)
         self.use_scale(*splits)

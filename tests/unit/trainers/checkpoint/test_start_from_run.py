@@ -37,10 +37,10 @@ def test_the_head_is_replaced_for_classes_of_another_number_or_other_names(tmp_p
     start = start_of(run)
     head = ["5.weight", "5.bias"]
     before = torch.get_rng_state()
-    assert start.replaced(spec, built("mlp")) == []
+    assert start.find_replaced(spec, built("mlp")) == []
     other = replace(spec, class_names=tuple("abcdefghij"))
-    assert start.replaced(other, built("mlp")) == head
-    assert start.replaced(replace(spec, num_classes=3, class_names=tuple("abc")), built("mlp")) == head
+    assert start.find_replaced(other, built("mlp")) == head
+    assert start.find_replaced(replace(spec, num_classes=3, class_names=tuple("abc")), built("mlp")) == head
     assert torch.equal(before, torch.get_rng_state()), "the weights of the run do not depend on it"
     new = built("mlp")(other)
     kept = new.state_dict()["5.weight"].clone()
