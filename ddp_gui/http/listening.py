@@ -241,7 +241,8 @@ class Listener(socket.socket):
             trusted_proxies: addresses and networks in the form of `--proxy-from`: each may serve many users,
                 so only the total limit applies.
             is_one_users: identify connections of other users of this machine.
-            trusts_proxy_names: the proxies authenticate the users, so identify connections from other clients.
+            trusts_proxy_names: the proxies authenticate the users, so identify connections from other
+                clients.
             lets_phones_in: connections of unknown clients are served by a separate app.
         """
         super().__init__(family, socket.SOCK_STREAM)

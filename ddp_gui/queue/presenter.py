@@ -186,7 +186,7 @@ class QueuePresenter:
 
     def _limits(self, person: Person, situation: Situation) -> dict[str, Any]:
         """Return the current user's limits and usage, and for teachers all limits."""
-        own_limits = situation.rules.describe(person.name)
+        own_limits = situation.rules.limits_of(person.name)
         used = {"num_ranks": ranks_in_use(situation.running).get(person.name, 0)}
         if own_limits.disk_bytes is not None:
             used["disk_bytes"] = sum(starter.bytes_by_run(self._store.runs_dir, person.name).values())
@@ -312,7 +312,7 @@ def waiting_reason(run: Waiting, place: int, snapshot: Snapshot) -> str:
         return _reason_it_cannot_start(run, needs, snapshot)
     num_ranks_in_use = ranks_in_use(situation.running)
     if exceeds_limit(run, num_ranks_in_use, situation.rules):
-        limit = situation.rules.describe(run.person).num_ranks
+        limit = situation.rules.limits_of(run.person).num_ranks
         return (
             f"It needs {needs}. The limit per user is {limit}, and its owner currently uses "
             f"{num_ranks_in_use[run.person]}."

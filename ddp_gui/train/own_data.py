@@ -452,7 +452,7 @@ async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, an
     if not str(raw["data_path"] or "").strip():
         return [NOT_INSPECTED, *nothing]
     try:
-        result = await api.inspect({name: raw[name] for name in ASKED}, ignore_cache=anew)
+        result = await api.inspect({name: raw[name] for name in ASKED}, anew=anew)
     except (ValueError, InspectionError) as error:
         return [failed(error), *nothing]
     # Gradio translates choices, and warns about a bare "label", which is the name of a group of translations.
