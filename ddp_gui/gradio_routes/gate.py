@@ -117,7 +117,7 @@ class _Allowlist:
         try:
             if not is_open(scope["method"], path):
                 if front.asks_for_page(scope, path):
-                    await shell.nothing_here(path)(scope, receive, send)
+                    await shell.not_found_page(path)(scope, receive, send)
                     return
                 raise Refused(404, "Not found.")
             if path.rstrip("/") == UPLOAD:

@@ -327,7 +327,7 @@ def navigation(current: str) -> str:
 <span class="ddp-nav-end" id="{tour}"></span><span id="ddp-nav-end"></span></nav>"""
 
 
-def nothing_here(path: str) -> HTMLResponse:
+def not_found_page(path: str) -> HTMLResponse:
     """Return the page for an unknown URL; `path` does not contain the prefix of a proxy."""
     content = """<div class="ddp ddp-nothing"><h1>This page does not exist.</h1>
 <p>Find your runs under <a href="./runs">Runs</a>, or start a run under <a href="./">Train</a>.</p></div>"""
