@@ -196,7 +196,7 @@ def _parse_name(values: list[bytes], header: str) -> str:
 MAX_FORM_BYTES = 4096
 MAX_FIELDS = 10
 NO_STORE = {"Cache-Control": "no-store"}
-PAGE_HEADERS = NO_STORE | {front.POLICY_HEADER.decode(): front.own_page()}
+PAGE_HEADERS = NO_STORE | {front.POLICY_HEADER.decode(): front.own_page_policy()}
 
 
 def make_router(login: Login | None, *, has_header: bool = False) -> APIRouter:

@@ -134,7 +134,7 @@ POLICY_HEADER = b"content-security-policy"
 _CACHE_HEADERS = {b"cache-control", b"etag"}
 
 
-def own_page(inline_scripts: Iterable[str] = ()) -> str:
+def own_page_policy(inline_scripts: Iterable[str] = ()) -> str:
     """Return the policy of this server's pages: only its own files and these inline scripts run."""
     # Plotly creates empty style elements and fills them through the CSSOM, which is not inline style; but the
     # superscripts of a logarithmic axis have style attributes.

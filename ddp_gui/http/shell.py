@@ -267,7 +267,7 @@ def make_router() -> APIRouter:
     router = APIRouter()
     for path, name, element_id in (*PAGES, QUEUE_PAGE, RUN_PAGE, SCRIPT_PAGE, POLL_PAGE):
         # The query has no effect: the page is always the same.
-        policy = front.own_page(_INLINE.findall(EARLY.get(path, "")))
+        policy = front.own_page_policy(_INLINE.findall(EARLY.get(path, "")))
         router.add_api_route(
             f"/{path}", _serve_page(page(name, path, element_id), policy), include_in_schema=False
         )
@@ -334,7 +334,7 @@ def not_found_page(path: str) -> HTMLResponse:
     # The links of every page are relative to the root.
     base = f'<base href="{"../" * (path.count("/") - 1)}./">'
     body = page("Not found", NOT_FOUND, "ddp-not-found", content, base)
-    policy = {front.POLICY_HEADER.decode(): front.own_page()}
+    policy = {front.POLICY_HEADER.decode(): front.own_page_policy()}
     return HTMLResponse(body, status_code=404, headers=policy)
 
 
