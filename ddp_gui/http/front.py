@@ -142,7 +142,7 @@ def own_page_policy(inline_scripts: Iterable[str] = ()) -> str:
     return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}; style-src-attr 'unsafe-inline'"
 
 
-def file_page(scripts: Iterable[str], style: str) -> str:
+def file_page_policy(scripts: Iterable[str], style: str) -> str:
     """Return the policy of a page in a file, which may load nothing and execute only these scripts."""
     styles = _sources([style, ""])
     return (
