@@ -177,7 +177,7 @@ async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -
 # The page depends only on the host name of the request.
 @functools.lru_cache(maxsize=8)
 def _policy(body: bytes) -> str:
-    return front.gradio_page(_INLINE_SCRIPT.findall(body.decode("utf-8", errors="replace")))
+    return front.gradio_page_policy(_INLINE_SCRIPT.findall(body.decode("utf-8", errors="replace")))
 
 
 @functools.lru_cache(maxsize=8)

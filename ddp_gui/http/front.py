@@ -151,7 +151,7 @@ def file_page_policy(scripts: Iterable[str], style: str) -> str:
     )
 
 
-def gradio_page(inline_scripts: Iterable[str]) -> str:
+def gradio_page_policy(inline_scripts: Iterable[str]) -> str:
     """Return the policy of Gradio's page, which evaluates its own templates and uses inline styles."""
     scripts = _sources(inline_scripts)
     return f"{_PAGE}script-src 'self' 'unsafe-eval'{scripts}; style-src 'self' 'unsafe-inline'"
