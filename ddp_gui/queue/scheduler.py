@@ -163,7 +163,7 @@ class Scheduler:
         ticket = replace(self._make_ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._queue_store.open() as state:
             snapshot = self._update_from_snapshot(state)
-            starter.refuse(snapshot.situation, ticket)
+            starter.check_limits(snapshot.situation, ticket)
             placements: list[Placement] = []
 
             def fill(run: RunDirectory) -> None:
@@ -186,7 +186,7 @@ class Scheduler:
         with self._queue_store.open() as state:
             # Take the snapshot before locking the run: a locked run counts as live.
             snapshot = self._update_from_snapshot(state)
-            starter.refuse(snapshot.situation, ticket)
+            starter.check_limits(snapshot.situation, ticket)
             with run.owned():
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")

@@ -42,7 +42,7 @@ MAX_NAMED = 3
 GB = 1e9
 
 
-def refuse(situation: Situation, ticket: Ticket) -> None:
+def check_limits(situation: Situation, ticket: Ticket) -> None:
     """Check that a run can start eventually and that its owner may queue it.
 
     Raises:
