@@ -224,7 +224,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     apis = (
         api,
         RunAdminApi(store),
-        ImportApi(store, upload_store, scheduler.refuse_for_disk),
+        ImportApi(store, upload_store, scheduler.check_disk_space),
         QueueApi(store, scheduler, presenter),
         MachineApi(checks, machine_checks, links, installs, report, store, scheduler),
         predict,

@@ -145,9 +145,9 @@ class Scheduler:
         """Return the device kind that a run waits for here: "cpu" if the engine's queue allocates GPUs."""
         return kind if self._engine.is_this_machine else "cpu"
 
-    def refuse_for_disk(self, person: str) -> None:
+    def check_disk_space(self, person: str) -> None:
         """Raise ValueError if this user (empty without login) may store no further run."""
-        starter.refuse_for_disk(self._runs_dir, person, self._queue_store.read().limits)
+        starter.check_disk_space(self._runs_dir, person, self._queue_store.read().limits)
 
     def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placement:
         """Create a run, and start or queue it.
@@ -159,7 +159,7 @@ class Scheduler:
             ValueError: if the user is not allowed to start it, or the run could never start.
             StartError: if the engine refuses it.
         """
-        self.refuse_for_disk(owner)  # before locking the queue, because this measures all runs of the owner
+        self.check_disk_space(owner)  # before locking the queue, because this measures all runs of the owner
         ticket = replace(self._make_ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._queue_store.open() as state:
             snapshot = self._update_from_snapshot(state)

@@ -73,7 +73,7 @@ def _max_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int,
     return min(maxima, default=None)
 
 
-def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
+def check_disk_space(runs_dir: Path, person: str, rules: Rules) -> None:
     """Check that the disk has its reserve and that the user's runs are below the disk limit, if any.
 
     Raises:

@@ -72,7 +72,7 @@ class ImportApi:
         """
         self.store = store
         self._uploads = uploads
-        self._refuse_for_disk = refuse_for_disk
+        self._refuse_for_disk = check_disk_space
 
     @operation(rate=IMPORT_RATE, workers=SLOW)
     def import_run(self, uploaded: str) -> dict[str, Any]:
