@@ -201,7 +201,7 @@ class Scheduler:
         num_ranks = plan.config.world_size
         return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
 
-    def refuse_for_engine(self, config: Config) -> None:
+    def check_engine_support(self, config: Config) -> None:
         """Raise a ConfigError if the engine does not support the configuration."""
         if problems := self._engine.check(config):
             raise ConfigError(problems)

@@ -262,7 +262,7 @@ class ScriptApi:
         }
         config = config_module.parse(raw)
         plan_module.refuse_ranks(config, machine)
-        self.scheduler.refuse_for_engine(config)
+        self.scheduler.check_engine_support(config)
         return ScriptPlan(
             config=config,
             device_kind=machine.device_kind(config.device),
@@ -285,7 +285,7 @@ class ScriptApi:
             )
         machine = self.scheduler.capacity(config)
         plan_module.refuse_ranks(config, machine)
-        self.scheduler.refuse_for_engine(config)
+        self.scheduler.check_engine_support(config)
         kind = machine.device_kind(config.device)
         return ScriptPlan(config=config, device_kind=kind, files=code_module.read(run.path))
 

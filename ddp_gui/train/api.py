@@ -76,7 +76,7 @@ class Api:
         planned = plan.make(recipe.complete(config, catalogue, raw), catalogue, here)
         if planned.config.start_from and not resumes:
             planned = self.starts.check(planned)
-        self._scheduler.refuse_for_engine(planned.config)
+        self._scheduler.check_engine_support(planned.config)
         return planned
 
     def recipe(self, raw: dict[str, Any]) -> dict[str, Any]:

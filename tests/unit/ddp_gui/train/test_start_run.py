@@ -53,7 +53,7 @@ class Line(SimpleNamespace):
     def capacity(self, _config: Any) -> Machine:
         return self._machine
 
-    def refuse_for_engine(self, _planned: Plan) -> None:
+    def check_engine_support(self, _planned: Plan) -> None:
         """Accept every plan, as the engine of this machine does."""
 
     def start(self, planned: Plan, owner: str, *, uses_occupied_gpus: bool) -> Any:
