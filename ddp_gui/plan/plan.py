@@ -171,7 +171,7 @@ class Startable(Protocol):
         """Write further initial files of the run."""
 
 
-def refuse_ranks(config: Config, machine: Machine) -> None:
+def check_num_ranks(config: Config, machine: Machine) -> None:
     """Raise ConfigError if the machine has too few GPUs or cores for the ranks of a configuration."""
     _raise_if_any(_too_many_ranks(config, machine))
 

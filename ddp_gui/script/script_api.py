@@ -261,7 +261,7 @@ class ScriptApi:
             "script_on_cpu": on_cpu,
         }
         config = config_module.parse(raw)
-        plan_module.refuse_ranks(config, machine)
+        plan_module.check_num_ranks(config, machine)
         self.scheduler.check_engine_support(config)
         return ScriptPlan(
             config=config,
@@ -284,7 +284,7 @@ class ScriptApi:
                 "this script was started without a sandbox and cannot be resumed: start its code as a new run"
             )
         machine = self.scheduler.capacity(config)
-        plan_module.refuse_ranks(config, machine)
+        plan_module.check_num_ranks(config, machine)
         self.scheduler.check_engine_support(config)
         kind = machine.device_kind(config.device)
         return ScriptPlan(config=config, device_kind=kind, files=code_module.read(run.path))
