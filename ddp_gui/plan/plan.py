@@ -296,7 +296,7 @@ def note_data(run: RunDirectory, plan: Plan) -> None:
     )
 
 
-def with_noted_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
+def with_recorded_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
     """Return the catalogue with the run's data as recorded at the run's start, if recorded."""
     try:
         recorded = read_json(run.path / DATA_FILE)

@@ -176,7 +176,7 @@ def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: 
         inspection = own_data.remembered(config)
         if inspection is not None and inspection.dataset is not None:
             catalogue = catalogue.with_dataset(inspection.dataset, inspection.counts)
-    return plan.with_noted_data(run, catalogue)
+    return plan.with_recorded_data(run, catalogue)
 
 
 def facts_of(config: Config, catalogue: Catalogue) -> Facts:

@@ -168,7 +168,7 @@ def test_any_words_on_a_run_are_read_or_left_out(run: RunDirectory, catalogue: C
     read = listing.read_notes(run)
     assert listing.change_notes(listing.RunNotes(), name=read.name, tags=read.tags, note=read.note) == read
     assert rights.owner_of(run) is None or isinstance(rights.owner_of(run), str)
-    known = plan.with_noted_data(run, catalogue)
+    known = plan.with_recorded_data(run, catalogue)
     assert all(isinstance(dataset.num_train, int) for dataset in known.datasets.values())
 
 
@@ -182,9 +182,9 @@ def test_noted_wrong_data_is_left_out(
     dataset = vars(next(iter(catalogue.datasets.values()))) | {"name": "own", "label": "Own"}
     noted = run.path / plan.DATA_FILE
     noted.write_text(json.dumps({"dataset": dataset, "counts": {}}))
-    assert "own" in plan.with_noted_data(run, catalogue).datasets
+    assert "own" in plan.with_recorded_data(run, catalogue).datasets
     noted.write_text(json.dumps({"dataset": dataset | {field: value}, "counts": {}}))
-    assert plan.with_noted_data(run, catalogue) is catalogue
+    assert plan.with_recorded_data(run, catalogue) is catalogue
 
 
 @given(values, st.one_of(st.none(), values), st.one_of(st.none(), values))
