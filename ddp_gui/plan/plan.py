@@ -41,7 +41,7 @@ class Plan:
 
     def note(self, run: RunDirectory) -> None:
         """Write a new run's record of its data, and the weights that it starts from."""
-        note_data(run, self)
+        record_data(run, self)
         if self.copy_start is not None:
             self.copy_start(run)
 
@@ -285,7 +285,7 @@ DATA_FILE = "data.json"
 MAX_TEXT_LENGTH = 2_000
 
 
-def note_data(run: RunDirectory, plan: Plan) -> None:
+def record_data(run: RunDirectory, plan: Plan) -> None:
     """Record the run's data set, and the size of its model for this data."""
     name = plan.dataset.name
     counts = {
