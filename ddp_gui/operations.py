@@ -261,7 +261,7 @@ def _endpoint(declaration: Operation, method: Function) -> Function:
                 return await method(*args)
             return await declaration.workers.run(method, *args)
         except USER_ERRORS as error:
-            raise gr.Error(text_of(error), print_exception=False) from error
+            raise gr.Error(error_text(error), print_exception=False) from error
 
     endpoint.__doc__ = method.__doc__
     return declaration.apply_signature(endpoint)
@@ -320,7 +320,7 @@ def _sender_of(request: gr.Request) -> rights.Person:
     return sender if isinstance(sender, rights.Person) else rights.current_user()
 
 
-def text_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the message of one of `USER_ERRORS` for a user."""
     text = explain(error)
     return text[:1].upper() + text[1:] if isinstance(error, OSError) else text
@@ -388,4 +388,4 @@ def _post(declaration: Operation, route: Route, method: Function) -> Function:
 async def answer_os_error(_request: Request, error: Exception) -> JSONResponse:
     """Answer a request whose file operation failed: 507 for a full disk, otherwise 503."""
     is_full = isinstance(error, OSError) and error.errno in NO_SPACE
-    return JSONResponse({"detail": text_of(error)}, status_code=507 if is_full else 503)
+    return JSONResponse({"detail": error_text(error)}, status_code=507 if is_full else 503)

@@ -238,9 +238,9 @@ def _result_of(call: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
     """Raise a ValueError with the message that the page would show."""
-    from ddp_gui.operations import USER_ERRORS, text_of
+    from ddp_gui.operations import USER_ERRORS, error_text
 
     try:
         yield
     except USER_ERRORS as error:
-        raise ValueError(text_of(error)) from None
+        raise ValueError(error_text(error)) from None

@@ -15,7 +15,7 @@ from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.shell import visible
 from ddp_gui.launch import launcher
-from ddp_gui.operations import USER_ERRORS, as_current_user, make_escaped_error, text_of
+from ddp_gui.operations import USER_ERRORS, as_current_user, error_text, make_escaped_error
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.memory import Prediction, faster_precision, warnings_before_start
 from ddp_gui.plan.plan import Plan
@@ -430,7 +430,7 @@ class TrainPage:
         except ConfigError as error:
             raise make_escaped_error(fill_in.problem_text(error, self.form)) from error
         except USER_ERRORS as error:
-            raise make_escaped_error(text_of(error)) from error
+            raise make_escaped_error(error_text(error)) from error
 
     def _connect_start(self) -> None:
         # Unlike the others, this event is queued, because Gradio displays errors only of queued events.
