@@ -40,10 +40,10 @@ Address = tuple[str, int]
 
 def is_own(client: Address, server: Address) -> bool:
     """Return True if this user or root opened a connection, or the system does not report owners."""
-    return is_of_page(owner(client, server))
+    return is_page_owner(owner(client, server))
 
 
-def is_of_page(uid: int | None) -> bool:
+def is_page_owner(uid: int | None) -> bool:
     """Return True if the owner of a connection is this user or root, or the system does not report owners."""
     return not can_tell_users_apart() or uid in (0, os.geteuid())
 
@@ -353,7 +353,7 @@ class Listener(socket.socket):
         """Store the user who opened a connection; other users of this machine are counted separately."""
         is_local = connection.network is not None and is_of_this_machine(client[0])
         uid = owner(client, server, connection.since_s)
-        is_own = is_of_page(uid)
+        is_own = is_page_owner(uid)
         if self._is_one_users and not is_own:
             connection.is_foreign = True
             is_local = is_local or not self.lets_phones_in

@@ -417,9 +417,9 @@ def test_a_connection_of_our_own_is_told_from_one_that_nobody_holds(host: str) -
 def test_under_wsl_a_browser_of_windows_gets_in(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         uid = listening.owner(("127.0.0.1", 1), server.getsockname())
-        assert not listening.is_of_page(uid), "nobody holds such a connection"
+        assert not listening.is_page_owner(uid), "nobody holds such a connection"
         monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
-        assert listening.is_of_page(uid)
+        assert listening.is_page_owner(uid)
 
 
 @needs_a_second_user
