@@ -203,24 +203,24 @@ def time_for(size_bytes: int, lines: Sequence[Line]) -> float | None:
     return None
 
 
-def backend_of(machine: Machine) -> str:
+def choose_backend(machine: Machine) -> str:
     """Return the backend: NCCL between several GPUs, otherwise gloo between CPU ranks."""
     return "nccl" if machine.num_gpus and machine.max_ranks("cuda") >= FEWEST_RANKS else "gloo"
 
 
 def max_ranks(machine: Machine) -> int:
     """Return the maximum number of ranks of a check on this machine."""
-    return machine.max_ranks("cuda") if backend_of(machine) == "nccl" else machine.max_cpu_ranks
+    return machine.max_ranks("cuda") if choose_backend(machine) == "nccl" else machine.max_cpu_ranks
 
 
 def default_ranks(machine: Machine) -> int:
     """Return the default number of ranks of a check: all GPUs, or two CPU ranks."""
-    return max_ranks(machine) if backend_of(machine) == "nccl" else FEWEST_RANKS
+    return max_ranks(machine) if choose_backend(machine) == "nccl" else FEWEST_RANKS
 
 
 def check_arguments(num_ranks: int | str, machine: Machine) -> list[str]:
     """Return torchrun's arguments for a check."""
-    has_lone_gpu = machine.num_gpus > 0 and backend_of(machine) == "gloo"
+    has_lone_gpu = machine.num_gpus > 0 and choose_backend(machine) == "gloo"
     options = ("--device", "cpu") if has_lone_gpu else ()
     return torchrun_arguments(num_ranks, "trainers.check_communication", *options)
 
@@ -263,7 +263,7 @@ class CommunicationChecks:
         check = Check(
             check_id=uuid.uuid4().hex[:12],
             num_ranks=int(num_ranks),
-            backend=backend_of(machine),
+            backend=choose_backend(machine),
             arguments=check_arguments(int(num_ranks), machine),
             busy_with=tuple(busy_with),
             started_by=started_by,

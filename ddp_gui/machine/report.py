@@ -153,7 +153,7 @@ class MachineReport:
                 "is_running": self._machine_checks.is_running,
             },
             "communication": {
-                "backend": communication.backend_of(machine),
+                "backend": communication.choose_backend(machine),
                 "fewest_ranks": communication.FEWEST_RANKS,
                 "most_ranks": communication.max_ranks(machine),
                 "default_ranks": communication.default_ranks(machine),
