@@ -51,7 +51,7 @@ class Fingerprints(NullFingerprints):
         self._reporter = reporter
         self._every_steps = every_steps
         self._hash = WeightHash(self._parameters, world.device)
-        self._hash.of_weights().item()  # warm-up: the first hash takes longer
+        self._hash.compute().item()  # warm-up: the first hash takes longer
         self._cost_s = math.inf
         self._next_step = 1
         self._last_comparison: tuple[int, float] | None = None  # step and start time of the last comparison
@@ -85,7 +85,7 @@ class Fingerprints(NullFingerprints):
     def _exchange(self, step: int, now: float) -> list[int]:
         """Exchange the hashes, and agree on the step of the next comparison, which rank 0 chooses."""
         message = torch.zeros(self._world.world_size + 1, dtype=torch.int64, device=self._world.device)
-        message[self._world.rank] = self._hash.of_weights()
+        message[self._world.rank] = self._hash.compute()
         if self._world.is_main:
             message[-1] = self._steps_until_next(step, now)
         *hashes, num_steps = self._world.sum(message).tolist()
@@ -134,7 +134,7 @@ class WeightHash:
             device
         )
 
-    def of_weights(self) -> Tensor:
+    def compute(self) -> Tensor:
         """Return the hash of the current weights: one int64 on their device."""
         sums = [
             (chunk * self._factors[chunk.dtype][: len(chunk)]).sum(dtype=torch.int64) for chunk in self._bits
