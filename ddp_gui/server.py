@@ -134,10 +134,10 @@ def add_access_checks(app: FastAPI, options: Options, login: Login | None) -> Ap
     elif login is not None:
         protected = SessionGate(app, login)
     cookie_names = () if login is None else (login.cookie_name, login.device_cookie_name)
-    own_proxy = OwnProxy.take(os.environ)
+    own_proxy = OwnProxy.from_environment(os.environ)
     gate_app = Gate(protected, options.host, options.allowed_hosts, own_proxy)
     front = Front(gate_app, options.root_path, cookie_names)
-    return front if own_proxy is None else own_proxy.around(front)
+    return front if own_proxy is None else own_proxy.wrap(front)
 
 
 def make_phone_app(app: FastAPI, options: Options) -> App | None:

@@ -38,7 +38,7 @@ class OwnProxy:
     frames: tuple[str, ...] = ()
 
     @classmethod
-    def take(cls, variables: MutableMapping[str, str]) -> OwnProxy | None:
+    def from_environment(cls, variables: MutableMapping[str, str]) -> OwnProxy | None:
         """Return the proxy that environment variables describe, or None.
 
         Removes the variables, so that jobs do not inherit them.
@@ -52,7 +52,7 @@ class OwnProxy:
             _require_origin(value)
         return cls(secret=secret, origin=origin, frames=frames) if secret or origin else None
 
-    def around(self, app: App) -> App:
+    def wrap(self, app: App) -> App:
         """Return an app that marks requests of the proxy before other code reads them."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
