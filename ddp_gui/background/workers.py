@@ -81,7 +81,7 @@ class Workers:
         """
         return await asyncio.wrap_future(self.submit(functools.partial(function, *args, **kwargs)))
 
-    async def pieces(self, items: Iterator[Result]) -> AsyncIterator[Result]:
+    async def iterate(self, items: Iterator[Result]) -> AsyncIterator[Result]:
         """Yield the items of an iterator, each computed as a separate call."""
         end = object()
         while (
@@ -308,7 +308,7 @@ class GeneratedFile(StreamingResponse):
             name: file name of plain letters, because the header does not escape it.
         """
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
-        super().__init__(workers.pieces(chunks), media_type=media_type, headers=headers)
+        super().__init__(workers.iterate(chunks), media_type=media_type, headers=headers)
         self._workers = workers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -182,7 +182,7 @@ async def _lines(first: dict[str, Any], tokens: Iterator[dict[str, Any]]) -> Asy
     """Yield tokens as lines of JSON. When the client leaves, the process stops computing."""
     try:
         yield orjson.dumps(first) + b"\n"
-        async for token in MODELS.pieces(tokens):
+        async for token in MODELS.iterate(tokens):
             yield orjson.dumps(token) + b"\n"
     except ModelError as error:
         yield orjson.dumps({"error": str(error)}) + b"\n"
