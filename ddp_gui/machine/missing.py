@@ -73,7 +73,7 @@ def gpus() -> list[Missing]:
     problem = hardware.nvml_problem()
     if problem is not None:
         return [*problems, _no_driver(problem, hardware.num_nvidia_cards())]
-    problems += [*unusable(cuda_environment.obstacle()), *what_is_unclear(hardware.num_gpus())]
+    problems += [*unusable(cuda_environment.obstacle()), *find_unclear_gpus(hardware.num_gpus())]
     telemetry = hardware.telemetry_problem()
     return problems if telemetry is None else [*problems, Missing(what="GPU telemetry", meaning=telemetry)]
 
@@ -134,7 +134,7 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
     ]
 
 
-def what_is_unclear(num_gpus: int) -> list[Missing]:
+def find_unclear_gpus(num_gpus: int) -> list[Missing]:
     """Return problems that make the selection or the users of GPUs uncertain."""
     missing = []
     if hardware.names_are_unclear():
