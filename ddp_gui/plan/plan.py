@@ -313,7 +313,7 @@ def _check_recorded_data(dataset: Dataset, counts: Any) -> None:
     """Refuse invalid values, because a copied run may contain any file.
 
     Raises:
-        TypeError, AttributeError: if the values are not in the format of `note_data`.
+        TypeError, AttributeError: if the values are not in the format of `record_data`.
     """
     for name, value in vars(dataset).items():
         is_number = name.startswith("num_")

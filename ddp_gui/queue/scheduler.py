@@ -153,7 +153,7 @@ class Scheduler:
         """Create a run, and start or queue it.
 
         Args:
-            plan: its configuration was checked by `refuse_for_engine`.
+            plan: its configuration was checked by `check_engine_support`.
 
         Raises:
             ValueError: if the user is not allowed to start it, or the run could never start.
