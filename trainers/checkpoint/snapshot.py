@@ -136,7 +136,7 @@ class HostCopies:
         self,
         device: torch.device,
         local_shard: Callable[[Tensor], Tensor] = lambda tensor: tensor,
-        with_shard: Callable[[Tensor, Tensor], Tensor] = lambda _, piece: piece,
+        with_shard: Callable[[Tensor, Tensor], Tensor] = lambda _, shard: shard,
     ) -> None:
         self._device = device
         self._local_shard = local_shard

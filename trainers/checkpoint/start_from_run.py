@@ -173,9 +173,9 @@ class Start:
         self, network: nn.Module, weights: dict[str, Tensor], spec: DataSpec, replaced: Collection[str]
     ) -> None:
         """Raise StartError if weights other than those in `replaced` do not fit the network for this data."""
-        tensors_of_network = network.state_dict()
-        for name in [name for name in [*tensors_of_network, *weights] if name not in replaced]:
-            old_shape, new_shape = (_shape(tensors.get(name)) for tensors in (weights, tensors_of_network))
+        network_tensors = network.state_dict()
+        for name in [name for name in [*network_tensors, *weights] if name not in replaced]:
+            old_shape, new_shape = (_shape(tensors.get(name)) for tensors in (weights, network_tensors))
             if old_shape != new_shape:
                 raise StartError(
                     f"its model reads inputs of {_sides(self._old_spec.input_shape)}, but this data has "

@@ -45,9 +45,9 @@ class GpuMoments:
 
     def __init__(self, device: torch.device) -> None:
         torch.cuda.synchronize(device)
-        self._began = torch.cuda.Event(enable_timing=True)
-        self._began.record()
-        self._began_ns = time.monotonic_ns()
+        self._start_event = torch.cuda.Event(enable_timing=True)
+        self._start_event.record()
+        self._start_ns = time.monotonic_ns()
 
     def now(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
@@ -56,8 +56,8 @@ class GpuMoments:
 
     def when_ns(self, moment: torch.cuda.Event) -> int:
         moment.synchronize()
-        elapsed_ms: float = self._began.elapsed_time(moment)
-        return self._began_ns + round(1e6 * elapsed_ms)
+        elapsed_ms: float = self._start_event.elapsed_time(moment)
+        return self._start_ns + round(1e6 * elapsed_ms)
 
 
 Moments = HostMoments | GpuMoments
@@ -276,7 +276,7 @@ class Recorder:
     ) -> None:
         self._run, self._world, self._strategy, self._reporter = run, world, strategy, reporter
         self._wrapped, self._restore_observer = wrapped, restore_observer
-        self._began = time.perf_counter()
+        self._started_s = time.perf_counter()
         self._problem: str | None = None
         self._all_reduces: list[Averaged] = []
         self._profile: CollectiveProfile | None = None
@@ -357,5 +357,5 @@ class Recorder:
             num_steps=recording["num_steps"],
             path=str(path.relative_to(self._run.path)),
             size_bytes=path.stat().st_size,
-            duration_s=round(time.perf_counter() - self._began, 4),
+            duration_s=round(time.perf_counter() - self._started_s, 4),
         )
