@@ -32,7 +32,7 @@ def entry(requirement: str | None, name: str = "names") -> dict[str, str | None]
 
 def installs(*entries: dict[str, str | None], **more: Any) -> PackageInstalls:
     catalogue = SimpleNamespace(unavailable=entries)
-    return PackageInstalls(SimpleNamespace(get=lambda now=False: catalogue), **more)
+    return PackageInstalls(SimpleNamespace(get=lambda check_now=False: catalogue), **more)
 
 
 def ended(install: Install) -> Install:

@@ -98,11 +98,11 @@ def test_another_machines_moments_come_onto_the_clock_of_the_first() -> None:
     world = world_of(2)
     skews = {0: Skew(), 1: Skew(ahead_ns=5_000_000, error_ns=300)}
     both = [notes(0, 2_000), notes(1, 5_002_500)]
-    found = whole.of(both, skews, Ddp(), world, ended_early=None)  # type: ignore[arg-type]
+    found = whole.combine(both, skews, Ddp(), world, ended_early=None)  # type: ignore[arg-type]
     assert [rank["steps"][0]["began_s"] for rank in found["ranks"]] == [0.0, 5e-7]
     clock = {"method": "pings", "error_s": 3e-7, "num_checked": 1, "worst_contradiction_s": 0.0}
     assert found["clock"] == clock
     parameters = [{"name": "weight", "bytes": 40}, {"name": "bias", "bytes": 8}]
     assert found["buckets"] == [{"bytes": 48, "parameters": parameters}]
     with pytest.raises(ValueError, match=r"no step was recorded\. The run was paused\."):
-        whole.of([{**notes(0, 0), "steps": []}], skews, Ddp(), world, ended_early="The run was paused.")  # type: ignore[arg-type]
+        whole.combine([{**notes(0, 0), "steps": []}], skews, Ddp(), world, ended_early="The run was paused.")  # type: ignore[arg-type]
