@@ -74,7 +74,7 @@ class OwnData:
         self._pending: dict[_Key, Future[Inspection]] = {}
         self._inspections: dict[_Key, Inspection] = {}
 
-    def remembered(self, config: Config) -> Inspection | None:
+    def find_cached(self, config: Config) -> Inspection | None:
         """Return the cached inspection of this data, or None if there is none or the data has changed."""
         return self._inspections.get(_key(config))
 

@@ -131,7 +131,7 @@ class RunStore:
         size = model.size(config.model_size) if model else None
         if model is None or strategy is None or size is None:
             return None
-        inspection = self.own_data.remembered(config) if config.dataset in catalogue.own_data else None
+        inspection = self.own_data.find_cached(config) if config.dataset in catalogue.own_data else None
         needs = (
             inspection.memory.get(model.name, {}).get(size.name)
             if inspection is not None

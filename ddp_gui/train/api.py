@@ -101,7 +101,7 @@ class Api:
         self.access.check(config)
         catalogue = self._catalogue.get()
         if config.dataset in catalogue.own_data:
-            catalogue = self._own_data.extend(catalogue, config, self._own_data.remembered(config))
+            catalogue = self._own_data.extend(catalogue, config, self._own_data.find_cached(config))
         return config, catalogue, here
 
     async def inspect(self, raw: dict[str, Any], *, anew: bool = False) -> Inspection:
