@@ -194,7 +194,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         store.read_again,
         engine,
         has_login=options.has_login,
-        take_back=model_processes.take_back,
+        reclaim_gpus=model_processes.reclaim_gpus,
     )
     presenter = QueuePresenter(scheduler, store)
     folder = uploads.folder_beside(options.runs_dir)

@@ -72,7 +72,7 @@ class Scheduler:
         engine: Engine | None = None,
         *,
         has_login: bool = False,
-        take_back: Callable[[Collection[str]], None] = lambda _gpus: None,
+        reclaim_gpus: Callable[[Collection[str]], None] = lambda _gpus: None,
     ) -> None:
         """Read the stored queue.
 
@@ -86,7 +86,7 @@ class Scheduler:
         self._reader = SnapshotReader(runs_dir, devices, self._threads_per_rank)
         self._engine = engine or LocalEngine()
         self._on_change = on_change
-        self._take_back = take_back
+        self._reclaim_gpus = reclaim_gpus
         self._thread = PeriodicThread("queue", self._run_once)
         self._starter = Starter(self._engine, self._thread.wake)
         self._searched_at = float("-inf")
@@ -223,7 +223,7 @@ class Scheduler:
 
     def _launch(self, run: RunDirectory, ticket: Ticket) -> Future[None]:
         assert ticket.grant is not None
-        self._take_back([gpu.uuid for gpu in ticket.grant.gpus])
+        self._reclaim_gpus([gpu.uuid for gpu in ticket.grant.gpus])
         return self._starter.launch(run, ticket)
 
     # Changes by users and teachers
@@ -308,7 +308,7 @@ class Scheduler:
             granted = {uuid for run in snapshot.situation.running for uuid in run.gpus}
             free = [gpu.uuid for gpu in snapshot.devices.gpus if gpu.uuid not in granted]
             result = start(free, sorted(granted))
-            self._take_back(free)
+            self._reclaim_gpus(free)
             return result
 
     def with_free_gpus(self, use: Callable[[Sequence[str]], None]) -> None:
