@@ -53,7 +53,7 @@ def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str,
     missing += finetune_packages(FINETUNE_REQUIREMENTS)
     if catalogue is not None:
         missing += broken_plugins(catalogue.errors)
-        missing += map(package_install.how_to_get, catalogue.unavailable)
+        missing += map(package_install.describe_missing, catalogue.unavailable)
     return [asdict(item) for item in sorted(missing, key=lambda item: not item.is_problem)]
 
 

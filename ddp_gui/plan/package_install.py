@@ -97,7 +97,7 @@ class Missing:
     data_set: str | None = None
 
 
-def how_to_get(entry: Mapping[str, str | None]) -> Missing:
+def describe_missing(entry: Mapping[str, str | None]) -> Missing:
     """Split an entry of `Catalogue.unavailable` into its text and the command at its end."""
     label, instructions, requirement = entry["label"] or "", entry["how"] or "", entry.get("requirement")
     explanation, separator, remainder = instructions.partition("; get them with: ")
