@@ -63,7 +63,7 @@ class Catalogue:
         ]
         return "strategy", tuple(strategies)
 
-    def means_something(self, field: str, values: Mapping[str, Any]) -> bool:
+    def is_applicable(self, field: str, values: Mapping[str, Any]) -> bool:
         """Return True if a field applies with these values of the other fields."""
         only_with = self.only_with(field)
         return only_with is None or values[only_with[0]] in only_with[1]
