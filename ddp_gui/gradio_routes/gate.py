@@ -31,7 +31,7 @@ from starlette.routing import Mount
 from ddp_gui.background import loop_delay
 from ddp_gui.gradio_routes import callers
 from ddp_gui.gradio_routes import uploads as uploads_module
-from ddp_gui.gradio_routes.sent_values import Functions, checked_body
+from ddp_gui.gradio_routes.sent_values import Functions, read_checked_body
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import front, shell
 from ddp_gui.http.front import (
@@ -133,7 +133,7 @@ class _Allowlist:
                     answers_later=path.startswith("/gradio_api/call/"),
                 )
                 incoming = self._uploads.incoming_of_sender()
-                receive = await checked_body(receive, incoming, functions, queue, scope)
+                receive = await read_checked_body(receive, incoming, functions, queue, scope)
                 callers.forget_oldest(queue, self._demo.state_holder)
             elif fetched := _RESULT_PATH.fullmatch(path):
                 callers.refuse_foreign_call(queue, fetched[1])

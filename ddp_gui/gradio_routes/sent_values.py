@@ -48,7 +48,7 @@ class Functions:
     answers_later: bool = False
 
 
-async def checked_body(
+async def read_checked_body(
     receive: Receive,
     incoming: Path,
     functions: Functions,

@@ -22,7 +22,7 @@ from ddp_gui.auth import rights
 from ddp_gui.auth.rights import DataAccess
 from ddp_gui.gradio_routes import callers
 from ddp_gui.gradio_routes.gate import Gate
-from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_FILES, Functions, checked_body
+from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_FILES, Functions, read_checked_body
 from ddp_gui.http import front
 from ddp_gui.http.front import MAX_BYTES, MAX_PARTS, MAX_VALUES, Front, Refused
 from tests.unit.class_of import BOB
@@ -257,7 +257,7 @@ def passed_on(incoming: Path, *pieces: bytes, called: str | None = None, inputs:
         return waiting.pop(0) if waiting else {"type": "http.disconnect"}
 
     async def ask() -> bytes:
-        again = await checked_body(
+        again = await read_checked_body(
             receive, incoming, Functions(names=NAMES, called=called, inputs=dict(inputs))
         )
         message = await again()
