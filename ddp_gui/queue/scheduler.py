@@ -374,7 +374,7 @@ class Scheduler:
             unstored = self._unstored_pause
             snapshot = self._update_from_snapshot(state)
             for run_id, error in snapshot.broken.items():
-                starter.set_aside(self._run(run_id), error)
+                starter.mark_failed(self._run(run_id), error)
             cores_in_use = _cores_in_use(snapshot)
             for start in decide(snapshot.situation, time.time()):
                 ticket = self._grant_devices(

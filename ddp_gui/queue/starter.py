@@ -174,7 +174,7 @@ def remove_from_queue(run: RunDirectory) -> State | None:
     return "stopped" if was_new else liveness.read_status(run).state
 
 
-def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
+def mark_failed(run: RunDirectory, error: str, token: str | None = None) -> None:
     """Remove a run that cannot be started from the queue and mark it as failed.
 
     Args:
@@ -203,7 +203,7 @@ class Starter:
         try:
             launch = self._engine.start(run, ticket.resume_step, ticket.grant)
         except (OSError, ValueError) as error:
-            set_aside(
+            mark_failed(
                 run,
                 f"The run could not be started: {explain(error)}",
                 ticket.grant.token if ticket.grant else None,
@@ -222,7 +222,7 @@ class Starter:
             launch.wait_until_owned()
             owned.set_result(None)
         except Exception as error:  # noqa: BLE001 - a caller waits for the result of any error
-            set_aside(run, explain(error), ticket.grant.token)
+            mark_failed(run, explain(error), ticket.grant.token)
             owned.set_exception(error)
         else:
             forward(run)
