@@ -47,7 +47,7 @@ def hash_password(password: str) -> dict[str, Any]:
     return {"method": "scrypt", **COST, "salt": salt.hex(), "hash": _scrypt(password, salt, COST).hex()}
 
 
-def fits_password(password: str, stored: PasswordHash) -> bool:
+def verify_password(password: str, stored: PasswordHash) -> bool:
     """Return True if a password is correct, in constant time.
 
     Raises:

@@ -302,7 +302,7 @@ class Login:
         with lock:
             self._limits.check(name, source, is_known=is_known)
             # Check a password also for an unknown name, so that timing does not reveal which accounts exist.
-            is_right = account_file.fits_password(
+            is_right = account_file.verify_password(
                 password, account_file.DUMMY_HASH if account is None else account.password
             )
             self._limits.count(name, source, is_right=is_right and account is not None, is_known=is_known)

@@ -39,9 +39,9 @@ def run_command(file: Path, *words: str, given: str = "") -> subprocess.Complete
 def test_a_password_fits_only_itself() -> None:
     kept = account_file.hash_password("correct horse")
     assert "correct horse" not in json.dumps(kept)
-    assert account_file.fits_password("correct horse", kept)
-    assert not account_file.fits_password("correct horsf", kept)
-    assert not account_file.fits_password("correct horse", account_file.DUMMY_HASH)
+    assert account_file.verify_password("correct horse", kept)
+    assert not account_file.verify_password("correct horsf", kept)
+    assert not account_file.verify_password("correct horse", account_file.DUMMY_HASH)
     assert account_file.hash_password("correct horse") != kept, "each has salt of its own"
 
 
@@ -49,7 +49,7 @@ def test_a_password_fits_only_itself() -> None:
 def test_what_was_kept_and_makes_no_sense_lets_nobody_in(broken: dict[str, object]) -> None:
     kept = {**class_of.cheap("secret"), **broken} if broken else {}
     with pytest.raises(ValueError, match="is damaged"):
-        account_file.fits_password("secret", kept)
+        account_file.verify_password("secret", kept)
 
 
 @pytest.mark.parametrize("name", ["", "Ännchen", "-a", "..", "a b", "x" * 33, "a\x00"])
@@ -125,7 +125,7 @@ def test_the_command_adds_lists_changes_and_removes(tmp_path: Path) -> None:
     again = run_command(path, "add", "ann", given="long enough\n")
     assert again.returncode == 1 and "set-password" in again.stderr
     before = AccountFile(path).read()["ann"]
-    assert before.role == "teacher" and account_file.fits_password("long enough", before.password)
+    assert before.role == "teacher" and account_file.verify_password("long enough", before.password)
     short = run_command(path, "set-password", "ann", given="short\n")
     assert short.returncode == 1 and "must have 8 to 200 characters" in short.stderr
     assert run_command(path, "remove", "ann").returncode == 0
@@ -139,7 +139,7 @@ def test_the_command_adds_a_class(tmp_path: Path) -> None:
     made = run_command(path, "add-class", str(names))
     name, password = made.stdout.split()
     assert name == "bob-oest" and "ann already exists" in made.stderr
-    assert account_file.fits_password(password, AccountFile(path).read()["bob-oest"].password)
+    assert account_file.verify_password(password, AccountFile(path).read()["bob-oest"].password)
     assert password not in path.read_text()
 
 
