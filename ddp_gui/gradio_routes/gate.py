@@ -51,7 +51,7 @@ from ddp_gui.http.front import (
     check_headers,
     drop_body,
     network_of,
-    send_answer,
+    send_refusal,
 )
 from ddp_gui.http.own_proxy import ORIGINS_KEY, OwnProxy
 
@@ -140,7 +140,7 @@ class _Allowlist:
             else:
                 scope = callers.rewrite_to_own_session(scope, path)
         except Refused as refused:
-            await send_answer(send, refused)
+            await send_refusal(send, refused)
             return
         if path == "/":
             scope[loop_delay.FUNCTION] = ""
@@ -285,11 +285,11 @@ class Gate:
                 await self._app(scope, receive, send_with_headers)
         except Refused as refused:
             await drop_body(scope, receive)
-            await send_answer(send_with_headers, refused)
+            await send_refusal(send_with_headers, refused)
         finally:
             # Answer internal errors here, because uvicorn's answer would lack the security headers.
             if not has_started:
-                await send_answer(send_with_headers, Refused(500, "Internal error of the server."))
+                await send_refusal(send_with_headers, Refused(500, "Internal error of the server."))
 
     def _check_request(self, scope: Scope) -> None:
         check_headers(scope)

@@ -42,7 +42,7 @@ def asks_for_page(scope: Scope, path: str) -> bool:
     return scope["method"] in ("GET", "HEAD") and b"text/html" in accepted and not path.startswith(NO_PAGES)
 
 
-async def send_answer(send: Send, refused: Refused) -> None:
+async def send_refusal(send: Send, refused: Refused) -> None:
     """Answer with a status and a sentence, as JSON."""
     body = orjson.dumps({"detail": str(refused)})
     headers = [
