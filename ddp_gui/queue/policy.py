@@ -30,7 +30,7 @@ NO_USERS = Users()
 
 
 @dataclass(frozen=True, kw_only=True)
-class DevicesNow:
+class DeviceSnapshot:
     """The GPUs that runs can use, with their users, and the number of CPU ranks (None: unlimited).
 
     `being_checked` are the UUIDs of GPUs that a machine check uses, which are not allocated. `note` explains
@@ -73,13 +73,13 @@ class Devices:
         self._being_checked = being_checked
         self.cpu_ranks = cpu_ranks
 
-    def sample(self) -> DevicesNow:
+    def sample(self) -> DeviceSnapshot:
         """Return the current devices and their users."""
         visible = hardware.visible_gpus()
         own_processes = functools.cache(
             self._own_processes
         )  # called only if a GPU has other processes, and once per sample
-        return DevicesNow(
+        return DeviceSnapshot(
             gpus=tuple(GrantedGpu(index=gpu.index, uuid=gpu.uuid) for gpu in visible),
             users={gpu.uuid: self._users_of(gpu, own_processes) for gpu in visible},
             cpu_ranks=self.cpu_ranks,

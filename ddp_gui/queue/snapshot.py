@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ddp_gui.auth import rights
 from ddp_gui.devices import capacity
-from ddp_gui.queue.policy import Capacity, Devices, DevicesNow, Running, Situation, Span, Waiting, decide
+from ddp_gui.queue.policy import Capacity, Devices, DeviceSnapshot, Running, Situation, Span, Waiting, decide
 from ddp_gui.queue.store import QueueState
 from trainers.contract import rundir, tickets
 from trainers.contract.rundir import RunDirectory
@@ -111,7 +111,7 @@ class Snapshot:
 
     situation: Situation
     tickets: Mapping[str, Ticket]
-    devices: DevicesNow
+    devices: DeviceSnapshot
     starting: frozenset[str]
     broken: Mapping[str, str]
 
@@ -264,7 +264,7 @@ def waiting_from_ticket(run_id: str, ticket: Ticket) -> Waiting:
 
 
 def _read_running(
-    run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_unix_s: float
+    run: RunDirectory, ticket: Ticket | None, devices: DeviceSnapshot, now_unix_s: float
 ) -> Running:
     """Return a live run's usage: its grant, or the observed usage if it was started manually."""
     ticket = ticket or tickets.read_granted(run)
@@ -289,7 +289,7 @@ def _read_running(
     )
 
 
-def _available_capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
+def _available_capacity(devices: DeviceSnapshot, running: Iterable[Running]) -> Capacity:
     """Return the available resources. A GPU with a process of an ended run counts as occupied."""
     gpus_by_run = {run.run_id: run.gpus for run in running}
     occupied = [
