@@ -132,7 +132,7 @@ class _Allowlist:
                     inputs=self._inputs,
                     answers_later=path.startswith("/gradio_api/call/"),
                 )
-                incoming = self._uploads.incoming_of_sender()
+                incoming = self._uploads.user_incoming_folder()
                 receive = await read_checked_body(receive, incoming, functions, queue, scope)
                 callers.forget_oldest(queue, self._demo.state_holder)
             elif fetched := _RESULT_PATH.fullmatch(path):

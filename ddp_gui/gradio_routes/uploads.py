@@ -72,7 +72,7 @@ class Uploads:
         # Gradio reads files only below this folder.
         self.incoming = make_incoming(folder.resolve())
 
-    def incoming_of_sender(self) -> Path:
+    def user_incoming_folder(self) -> Path:
         """Return the folder of the current user's new uploads."""
         name = current_user().name
         return self.incoming / PEOPLE / name if name else self.incoming / "everybody"
@@ -86,7 +86,7 @@ class Uploads:
         """
         with self._lock:
             self._check_space(size_bytes)
-            folder = self.incoming_of_sender() / secrets.token_urlsafe(16)
+            folder = self.user_incoming_folder() / secrets.token_urlsafe(16)
             self._in_progress[folder] = size_bytes
         is_complete = False
         try:
@@ -105,7 +105,7 @@ class Uploads:
         Raises:
             ValueError: if the current user did not upload it.
         """
-        source, own_folder = Path(uploaded), self.incoming_of_sender().resolve()
+        source, own_folder = Path(uploaded), self.user_incoming_folder().resolve()
         if (
             not is_plain_path(uploaded)
             or not source.resolve().is_relative_to(own_folder)
@@ -168,7 +168,7 @@ class Uploads:
             )
         if not current_user().name:
             return
-        own_bytes = sum(map(self._size_bytes, (self._access.own_uploads(), self.incoming_of_sender())))
+        own_bytes = sum(map(self._size_bytes, (self._access.own_uploads(), self.user_incoming_folder())))
         if own_bytes + required_bytes > MAX_STORED_BYTES_PER_USER:
             raise NoRoomError(
                 f"the limit for your uploads is {_in_gib(MAX_STORED_BYTES_PER_USER)} GiB. {_ASK_ADMIN}"

@@ -50,7 +50,7 @@ def test_an_upload_never_replaces_another(folder: Path, uploaded: Uploads, name:
         assert target.read_text() == str(number)
     assert (folder / kept).read_text() == "0"
     assert len(files_below(folder)) == 2
-    assert list(uploaded.incoming_of_sender().iterdir()) == []
+    assert list(uploaded.user_incoming_folder().iterdir()) == []
 
 
 def test_nobody_takes_what_somebody_else_uploaded(uploaded: Uploads) -> None:
