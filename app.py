@@ -307,7 +307,7 @@ def make_folders(runs_dir: Path) -> Path:
         if not os.access(runs_dir, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         private_files.begin(runs_dir)
-        folder = uploads.folder_beside(runs_dir)
+        folder = uploads.uploads_folder(runs_dir)
         return uploads.make_incoming(folder)
     except OSError as error:
         what = "runs" if folder == runs_dir else "uploads, next to the folder of the runs,"

@@ -197,7 +197,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         reclaim_gpus=model_processes.reclaim_gpus,
     )
     presenter = QueuePresenter(scheduler, store)
-    folder = uploads.folder_beside(options.runs_dir)
+    folder = uploads.uploads_folder(options.runs_dir)
     access = DataAccess(folder, options.data_dirs)
     upload_store = Uploads(folder, access)
     scripts = ScriptApi(store, scheduler, _script_rules(options))

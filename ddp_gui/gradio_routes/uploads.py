@@ -45,7 +45,7 @@ class NoRoomError(Exception):
     """The space is insufficient for an upload; the message gives the reason."""
 
 
-def folder_beside(runs_dir: Path) -> Path:
+def uploads_folder(runs_dir: Path) -> Path:
     """Return the folder that contains the users' uploads."""
     return runs_dir.resolve().parent / "uploads"
 

@@ -60,7 +60,7 @@ class Session:
         os.umask(umask)
         self.store = RunStore(runs_dir, CatalogueSource(default_cache_file()))
         scheduler = Scheduler(runs_dir, Devices(runs_dir, None), self.store.read_again, LocalEngine())
-        access = DataAccess(uploads.folder_beside(runs_dir), ())
+        access = DataAccess(uploads.uploads_folder(runs_dir), ())
         self.api = Api(self.store, scheduler, QueuePresenter(scheduler, self.store), access)
         # Start queued runs in a thread, like every page on this folder.
         scheduler.begin()

@@ -22,7 +22,7 @@ CLASS = [Person(name=f"student{number}", role="student") for number in range(8)]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return uploads.folder_beside(tmp_path / "runs")
+    return uploads.uploads_folder(tmp_path / "runs")
 
 
 @pytest.fixture
