@@ -73,7 +73,7 @@ def evaluate(
             targets = targets.to(world.device)
             meter.add(scores, targets, objective.summed_loss(scores, targets))
         heartbeats.write_heartbeat(EVALUATING)
-        if should_break_off():
+        if should_interrupt():
             network.train()
             return None
     network.train()
@@ -100,7 +100,7 @@ class Evaluator:
             split,
             batch_size=batch_size,
             world=self.world,
-            should_break_off=should_break_off,
+            should_break_off=should_interrupt,
         )
 
 

@@ -95,7 +95,7 @@ class ValidatesOnRank0(Evaluator):
     def evaluate(
         self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]
     ) -> Evaluation | None:
-        del should_break_off
+        del should_interrupt
         if not self.world.is_main:
             return Evaluation(loss=math.nan, metrics={})
         return super().evaluate(split, batch_size=batch_size, should_break_off=lambda: False)

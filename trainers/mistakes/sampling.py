@@ -104,4 +104,4 @@ class Padding(Evaluator):
         self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]
     ) -> Evaluation | None:
         padded = _Padded(split, self.strategy.num_replicas)
-        return super().evaluate(padded, batch_size=batch_size, should_break_off=should_break_off)
+        return super().evaluate(padded, batch_size=batch_size, should_break_off=should_interrupt)

@@ -156,7 +156,7 @@ class StepMeter:
         self.finish_report()
         return self._apply_agreement()
 
-    def should_break_off(self) -> bool:
+    def should_interrupt(self) -> bool:
         """Return True, on all ranks alike, if the user requested a stop; communicates only now and then. Used
         in long work that consists of pieces, such as an evaluation: every rank must call this after each
         piece.
