@@ -63,7 +63,7 @@ def obey_within_step(job: Job) -> None:
     """
     if not job.step_start.is_stored:
         return  # short step, or first step of the run: the stop takes effect after the step
-    is_wanted = job.meter.should_leave_step()
+    is_wanted = job.meter.should_interrupt_step()
     job.observer.resume_step()
     if is_wanted:
         with job.step_start.restore_temporarily():

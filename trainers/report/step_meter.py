@@ -163,7 +163,7 @@ class StepMeter:
         """
         return self._agree_on_stop(self._evaluation_progress)
 
-    def should_leave_step(self) -> bool:
+    def should_interrupt_step(self) -> bool:
         """Like `should_break_off`, between the micro-batches of a step; a report counts as a call."""
         return self._agree_on_stop(self._step_progress)
 
