@@ -88,7 +88,7 @@ def is_instant() -> bool:
         return False
 
 
-def is_of_this_machine(host: str) -> bool:
+def is_local_address(host: str) -> bool:
     """Return True if an address belongs to this machine, so that any local user can connect from it."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         try:
@@ -351,7 +351,7 @@ class Listener(socket.socket):
 
     def _identify(self, connection: Connection, client: Address, server: Address) -> None:
         """Store the user who opened a connection; other users of this machine are counted separately."""
-        is_local = connection.network is not None and is_of_this_machine(client[0])
+        is_local = connection.network is not None and is_local_address(client[0])
         uid = owner(client, server, connection.since_s)
         is_own = is_page_owner(uid)
         if self._is_one_users and not is_own:
@@ -367,7 +367,7 @@ class Listener(socket.socket):
         """Return True if a proxy opened a connection; a local proxy is recognised by its system account."""
         if not self._is_proxy(address):
             return False
-        if is_of_this_machine(address):
+        if is_local_address(address):
             # If the connection was closed meanwhile, the port may belong to another connection's owner.
             return is_system_account(uid) and _is_connected(connection)
         return True
