@@ -251,7 +251,7 @@ def evaluate(job: Job) -> bool:
         found = job.evaluator.evaluate(
             job.validation,
             batch_size=evaluation_batch(job.spec, job.config.batch_size),
-            should_break_off=job.meter.should_interrupt,
+            should_interrupt=job.meter.should_interrupt,
         )
         if found is None:
             return False

@@ -77,7 +77,7 @@ class Scheduler:
         """Read the stored queue.
 
         Args:
-            take_back: frees GPUs, by UUID, that are in use by `with_free_gpus`, before they are allocated.
+            reclaim_gpus: frees GPUs, by UUID, that are in use by `with_free_gpus`, before they are allocated.
         """
         self.cpu_ranks = devices.cpu_ranks
         self._has_login = has_login

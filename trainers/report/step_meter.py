@@ -164,7 +164,7 @@ class StepMeter:
         return self._agree_on_stop(self._evaluation_progress)
 
     def should_interrupt_step(self) -> bool:
-        """Like `should_break_off`, between the micro-batches of a step; a report counts as a call."""
+        """Like `should_interrupt`, between the micro-batches of a step; a report counts as a call."""
         return self._agree_on_stop(self._step_progress)
 
     def _agree_on_stop(self, progress: _Progress) -> bool:
