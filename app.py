@@ -325,7 +325,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         ValueError: if options contradict each other; the message says how to fix them.
     """
     from ddp_gui import options
-    from ddp_gui.auth.account_file import checked_name
+    from ddp_gui.auth.account_file import validate_name
 
     plugins = _plugins(arguments)
     lessons = arguments.lessons or (plugins and plugins / "lessons")
@@ -337,7 +337,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         auth_file=arguments.auth_file and arguments.auth_file.resolve(),
         num_accounts=_num_accounts(arguments),
         auth_header=arguments.auth_header,
-        teachers=frozenset(map(checked_name, arguments.teacher)),
+        teachers=frozenset(map(validate_name, arguments.teacher)),
         is_insecure=arguments.insecure,
         root_path=options.root_path(arguments.root_path),
         allowed_hosts=tuple(arguments.allow_host),

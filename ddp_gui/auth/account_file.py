@@ -182,7 +182,7 @@ class AccountFile:
             os.close(lock)
 
 
-def checked_name(name: str) -> str:
+def validate_name(name: str) -> str:
     """Return an account name in lower case.
 
     Raises:
@@ -205,7 +205,7 @@ def _parse(raw: Any) -> Accounts:
 
 def _parse_account(name: str, entry: Mapping[str, Any]) -> Account:
     # Check the name before a message contains it, because it may contain terminal escapes.
-    valid_name = checked_name(name)
+    valid_name = validate_name(name)
     if entry["role"] not in ROLES:
         raise ValueError(f"{name} has the role {entry['role']!r}; allowed: {' or '.join(ROLES)}")
     if not isinstance(entry["password"], dict):

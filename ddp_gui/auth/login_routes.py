@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from ddp_gui.auth import login as login_module
 from ddp_gui.auth import rights
-from ddp_gui.auth.account_file import AccountError, checked_name
+from ddp_gui.auth.account_file import AccountError, validate_name
 from ddp_gui.auth.login import DEVICE_COOKIE_S, Login, LoginError
 from ddp_gui.auth.rights import Person, current_user
 from ddp_gui.http import front
@@ -187,7 +187,7 @@ def _parse_name(values: list[bytes], header: str) -> str:
             f"The name in the header {header} contains non-ASCII characters. Names must be ASCII.",
         )
     try:
-        return checked_name(text)
+        return validate_name(text)
     except AccountError as error:
         hint = " The proxy should send the part before the @." if "@" in text else ""
         raise Refused(403, f"The name in {header} cannot be used: {error}.{hint}") from error

@@ -183,7 +183,7 @@ class Rules:
         return {"everybody": asdict(self.everybody), "people": people}
 
 
-def checked_name(name: Any) -> str | None:
+def validate_name(name: Any) -> str | None:
     """Validate the name of a user whose limits are set; None selects the default limits.
 
     Raises:

@@ -119,7 +119,7 @@ class QueueApi:
     @operation(teacher="set limits")
     def set_limits(self, values: dict[str, Any] | None, person: str | None = None) -> dict[str, Any]:
         """Set a user's limits, or the default limits if `person` is null. Null `values` remove a user's."""
-        name = policy.checked_name(person)
+        name = policy.validate_name(person)
         parsed = None if values is None and name is not None else typed.read(Limits, values or {})
         self._scheduler.set_limits(name, parsed)
         return {"limits": self._scheduler.snapshot().situation.rules.to_json(), "message": "Saved."}

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from ddp_gui.accounts import account_name
 from ddp_gui.auth import account_file, login_routes, sessions
 from ddp_gui.auth import login as login_module
-from ddp_gui.auth.account_file import Account, AccountError, AccountFile, checked_name
+from ddp_gui.auth.account_file import Account, AccountError, AccountFile, validate_name
 from ddp_gui.auth.login import MAX_WAITING, Login, LoginError, LoginLimits, TooManyTriesError
 from ddp_gui.auth.sessions import Sessions
 from ddp_gui.http.front import network_of
@@ -55,7 +55,7 @@ def test_what_was_kept_and_makes_no_sense_lets_nobody_in(broken: dict[str, objec
 @pytest.mark.parametrize("name", ["", "Ännchen", "-a", "..", "a b", "x" * 33, "a\x00"])
 def test_a_name_that_could_be_mistaken_for_a_path_is_refused(name: str) -> None:
     with pytest.raises(AccountError):
-        checked_name(name)
+        validate_name(name)
 
 
 @pytest.mark.parametrize(
