@@ -307,7 +307,7 @@ def make_folders(runs_dir: Path) -> Path:
         if not os.access(runs_dir, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         private_files.begin(runs_dir)
-        folder = uploads.folder_beside(runs_dir)
+        folder = uploads.uploads_folder(runs_dir)
         return uploads.make_incoming(folder)
     except OSError as error:
         what = "runs" if folder == runs_dir else "uploads, next to the folder of the runs,"
@@ -325,7 +325,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         ValueError: if options contradict each other; the message says how to fix them.
     """
     from ddp_gui import options
-    from ddp_gui.auth.account_file import checked_name
+    from ddp_gui.auth.account_file import validate_name
 
     plugins = _plugins(arguments)
     lessons = arguments.lessons or (plugins and plugins / "lessons")
@@ -337,7 +337,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         auth_file=arguments.auth_file and arguments.auth_file.resolve(),
         num_accounts=_num_accounts(arguments),
         auth_header=arguments.auth_header,
-        teachers=frozenset(map(checked_name, arguments.teacher)),
+        teachers=frozenset(map(validate_name, arguments.teacher)),
         is_insecure=arguments.insecure,
         root_path=options.root_path(arguments.root_path),
         allowed_hosts=tuple(arguments.allow_host),

@@ -11,7 +11,7 @@ import unicodedata
 from pathlib import Path
 
 from ddp_gui.auth import account_file
-from ddp_gui.auth.account_file import Account, AccountError, AccountFile, Accounts, checked_name
+from ddp_gui.auth.account_file import Account, AccountError, AccountFile, Accounts, validate_name
 from ddp_gui.auth.rights import ROLES, Role
 from trainers.files import installation
 from trainers.machine.os_errors import explain
@@ -43,7 +43,7 @@ def account_name(line: str) -> str:
     """Return the account name for a full name: "Anna Müller" becomes anna-mueller."""
     spelt = "".join(SPELT.get(letter, letter) for letter in line.strip().lower())
     plain = unicodedata.normalize("NFKD", spelt).encode("ascii", "ignore").decode()
-    return checked_name(re.sub(r"[^a-z0-9._]+", "-", plain).strip("-._")[:32])
+    return validate_name(re.sub(r"[^a-z0-9._]+", "-", plain).strip("-._")[:32])
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -66,7 +66,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _add(file: AccountFile, name: str, role: Role) -> None:
-    small = checked_name(name)
+    small = validate_name(name)
     if file.path.exists() and small in file.read():
         raise AccountError(f"the account {small} already exists; set-password changes its password")
     password = account_file.hash_password(_prompt_password(small))
@@ -94,7 +94,7 @@ def _add_class(file: AccountFile, names: Path, role: Role) -> None:
 
 
 def _set_password(file: AccountFile, name: str) -> None:
-    small = checked_name(name)
+    small = validate_name(name)
     _found(file.read(), small)
     password = account_file.hash_password(_prompt_password(small))
     with file.changing() as accounts:
@@ -105,7 +105,7 @@ def _set_password(file: AccountFile, name: str) -> None:
 
 def _remove(file: AccountFile, name: str) -> None:
     with file.changing() as accounts:
-        del accounts[_found(accounts, checked_name(name)).name]
+        del accounts[_found(accounts, validate_name(name)).name]
     print(f"{name} can no longer log in.")
 
 

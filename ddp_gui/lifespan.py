@@ -30,43 +30,43 @@ TIDY_EVERY_S = 30.0
 
 def make_lifespan(
     store: RunStore,
-    uploaded: Uploads,
-    checks: Sequence[Closeable],
-    line: Scheduler,
+    uploads: Uploads,
+    closeables: Sequence[Closeable],
+    scheduler: Scheduler,
     engine: Engine,
     delay: LoopDelay,
 ) -> Lifespan:
     """Return a lifespan that reads the run list, runs the queue, frees memory, and cleans up at the end."""
 
     @contextlib.asynccontextmanager
-    async def tended(_app: FastAPI) -> AsyncIterator[None]:
-        line.begin()
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        scheduler.begin()
         engine.preparation.begin()
-        doing = (_read_ahead(store), _tidy(store, uploaded), delay.measure())
-        tasks = [asyncio.create_task(each) for each in doing]
+        jobs = (_read_ahead(store), _tidy(store, uploads), delay.measure())
+        tasks = [asyncio.create_task(job) for job in jobs]
         yield
         for task in tasks:
             task.cancel()
         engine.preparation.close()
-        line.close()
-        _keep_list(store)
-        for started in checks:
-            started.close()
+        scheduler.close()
+        _save_run_list(store)
+        for closeable in closeables:
+            closeable.close()
 
-    return tended
+    return lifespan
 
 
-async def _tidy(store: RunStore, uploaded: Uploads) -> None:
+async def _tidy(store: RunStore, uploads: Uploads) -> None:
     while True:
         await asyncio.sleep(TIDY_EVERY_S)
         await asyncio.to_thread(store.forget_unused)
-        await asyncio.to_thread(_tidy_uploads, uploaded)
-        await asyncio.to_thread(_keep_list, store)
+        await asyncio.to_thread(_tidy_uploads, uploads)
+        await asyncio.to_thread(_save_run_list, store)
 
 
-def _tidy_uploads(uploaded: Uploads) -> None:
+def _tidy_uploads(uploads: Uploads) -> None:
     try:
-        uploaded.tidy()
+        uploads.tidy()
     except OSError as error:
         print(f"Unused uploads could not be deleted ({explain(error)}).")
 
@@ -77,7 +77,7 @@ async def _read_ahead(store: RunStore) -> None:
         await asyncio.sleep(0)
 
 
-def _keep_list(store: RunStore) -> None:
+def _save_run_list(store: RunStore) -> None:
     try:
         store.listing.save()
     except (OSError, ValueError) as error:

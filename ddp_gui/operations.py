@@ -50,13 +50,13 @@ OWNER = "owner, teacher"
 
 @dataclass(frozen=True)
 class Rate:
-    """At most `most` calls in `within_s` seconds per user; no limit without login.
+    """At most `max_calls` calls in `within_s` seconds per user; no limit without login.
 
     Each object with operations has its own count.
     """
 
-    what: str
-    most: int
+    name: str
+    max_calls: int
     within_s: float = 60.0
 
     def count(self, api: object) -> None:
@@ -65,21 +65,21 @@ class Rate:
         Raises:
             ValueError: if it exceeds the limit, with the time to wait.
         """
-        name, now = rights.current_user().name, time.monotonic()
-        if not name:
+        user, now = rights.current_user().name, time.monotonic()
+        if not user:
             return
         # The number of keys is limited by the number of accounts.
-        counted: dict[tuple[Rate, str], deque[float]] = vars(api).setdefault("_counted", {})
-        begun = counted.setdefault((self, name), deque())
-        while begun and now - begun[0] > self.within_s:
-            begun.popleft()
-        if len(begun) >= self.most:
-            wait_s = self.within_s - (now - begun[0])
+        call_times: dict[tuple[Rate, str], deque[float]] = vars(api).setdefault("_counted", {})
+        starts = call_times.setdefault((self, user), deque())
+        while starts and now - starts[0] > self.within_s:
+            starts.popleft()
+        if len(starts) >= self.max_calls:
+            wait_s = self.within_s - (now - starts[0])
             raise ValueError(
-                f"you requested {self.what} {len(begun)} times within {self.within_s:.0f} seconds: "
+                f"you requested {self.name} {len(starts)} times within {self.within_s:.0f} seconds: "
                 f"wait {max(1, round(wait_s))} seconds"
             )
-        begun.append(now)
+        starts.append(now)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +88,15 @@ class Route:
 
     Attributes:
         path: the path, which may contain parameters of the operation, such as `{run_id}`.
-        most_bytes: maximum size of the body of a POST request, which is a JSON object of the other
+        max_bytes: maximum size of the body of a POST request, which is a JSON object of the other
             parameters; 0: a GET request.
-        refused: the HTTP status of errors without their own status.
+        error_status: the HTTP status of errors without their own status.
         not_an_object: the message for a body that is not a JSON object.
     """
 
     path: str
-    most_bytes: int = 0
-    refused: int = 422
+    max_bytes: int = 0
+    error_status: int = 422
     not_an_object: str = ""
 
 
@@ -126,9 +126,9 @@ class Operation:
     @property
     def access(self) -> str:
         """Who may call it and how often, as text for docs/endpoints.md."""
-        rights_of_run = {"see": SEES_RUN, "change": OWNER, None: "teacher" if self.teacher else "all"}
-        who = self.method_checks or rights_of_run[self.run]
-        return who if self.rate is None else f"{who}; {self.rate.most} in {self.rate.within_s:g} s"
+        access_by_right = {"see": SEES_RUN, "change": OWNER, None: "teacher" if self.teacher else "all"}
+        access = self.method_checks or access_by_right[self.run]
+        return access if self.rate is None else f"{access}; {self.rate.max_calls} in {self.rate.within_s:g} s"
 
     def check(self, api: object) -> None:
         """Check rights and rate.
@@ -141,20 +141,22 @@ class Operation:
         if self.rate is not None and not self.counts_itself:
             self.rate.count(api)
 
-    def with_run(self, api: Any, values: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        """Return the values with the run in place of its id, which is removed from `named`.
+    def with_run(self, api: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Return the values with the run in place of its id, which is removed from `kwargs`.
 
         Raises:
             ValueError: if the run does not exist, or the current user lacks the right.
         """
-        run_id, *others = values or (named.pop("run_id"),)
-        return [api.store.open(run_id, to_change=self.run == "change"), *others]
+        run_id, *other_args = args or (kwargs.pop("run_id"),)
+        return [api.store.open(run_id, to_change=self.run == "change"), *other_args]
 
-    def described(self, function: Function) -> Function:
+    def apply_signature(self, function: Function) -> Function:
         """Give a wrapper function the operation's name, signature and annotations, and return it."""
-        made: Any = function
-        made.__name__, made.__signature__ = self.name, self.signature
-        made.__annotations__ = {name: each.annotation for name, each in self.signature.parameters.items()}
+        wrapper: Any = function
+        wrapper.__name__, wrapper.__signature__ = self.name, self.signature
+        wrapper.__annotations__ = {
+            name: parameter.annotation for name, parameter in self.signature.parameters.items()
+        }
         return function
 
 
@@ -175,8 +177,8 @@ def operation(
     """
 
     def declare(method: Function) -> Function:
-        signature = _shown_signature(method, has_run=run is not None)
-        about = Operation(
+        signature = _public_signature(method, has_run=run is not None)
+        declaration = Operation(
             name=method.__name__,
             signature=signature,
             run=run,
@@ -189,40 +191,44 @@ def operation(
         )
 
         @functools.wraps(method)
-        def perform(self: Any, *values: Any, **named: Any) -> Any:
-            about.check(self)
-            given = values if about.run is None else about.with_run(self, values, named)
-            return method(self, *given, **named)
+        def perform(self: Any, *args: Any, **kwargs: Any) -> Any:
+            declaration.check(self)
+            method_args = args if declaration.run is None else declaration.with_run(self, args, kwargs)
+            return method(self, *method_args, **kwargs)
 
         @functools.wraps(method)
-        async def perform_later(self: Any, *values: Any, **named: Any) -> Any:
-            about.check(self)
-            given = values if about.run is None else await CLICKS.run(about.with_run, self, values, named)
-            return await method(self, *given, **named)
+        async def perform_async(self: Any, *args: Any, **kwargs: Any) -> Any:
+            declaration.check(self)
+            method_args = (
+                args
+                if declaration.run is None
+                else await CLICKS.run(declaration.with_run, self, args, kwargs)
+            )
+            return await method(self, *method_args, **kwargs)
 
-        made: Any = perform_later if inspect.iscoroutinefunction(method) else perform
-        made.operation = about
-        return typing.cast("Function", made)
+        wrapper: Any = perform_async if inspect.iscoroutinefunction(method) else perform
+        wrapper.operation = declaration
+        return typing.cast("Function", wrapper)
 
     return declare
 
 
-def _shown_signature(method: Function, *, has_run: bool) -> Signature:
+def _public_signature(method: Function, *, has_run: bool) -> Signature:
     hints = typing.get_type_hints(method)
     signature = inspect.signature(method)
     _self, *parameters = [
-        each.replace(annotation=hints.get(name, Any)) for name, each in signature.parameters.items()
+        parameter.replace(annotation=hints.get(name, Any)) for name, parameter in signature.parameters.items()
     ]
     if has_run:
         parameters[0] = parameters[0].replace(name="run_id", annotation=str)
     return signature.replace(parameters=parameters, return_annotation=Any)
 
 
-def declared(kind: type) -> Iterator[Operation]:
+def list_operations(kind: type) -> Iterator[Operation]:
     """Yield the operations of a class, in the order of their definition."""
     for attribute in vars(kind).values():
-        if isinstance(about := getattr(attribute, "operation", None), Operation):
-            yield about
+        if isinstance(declaration := getattr(attribute, "operation", None), Operation):
+            yield declaration
 
 
 # Named endpoints of Gradio
@@ -231,43 +237,48 @@ def declared(kind: type) -> Iterator[Operation]:
 def register(*apis: object) -> None:
     """Add the operations of these objects as named endpoints to the Gradio app under construction."""
     for api in apis:
-        for about in declared(type(api)):
+        for declaration in list_operations(type(api)):
             # Gradio must neither queue nor serialise the calls, even if a program uses Gradio's queue, so
             # that a click never waits for another user's call.
-            asked = as_current_user(_endpoint(about, getattr(api, about.name)))
-            gr.api(asked, api_name=about.name, queue=False, concurrency_limit=None)
+            endpoint = as_current_user(_endpoint(declaration, getattr(api, declaration.name)))
+            gr.api(endpoint, api_name=declaration.name, queue=False, concurrency_limit=None)
 
 
-def _endpoint(about: Operation, method: Function) -> Function:
+def _endpoint(declaration: Operation, method: Function) -> Function:
     """Return a wrapper that checks the types of the values and raises errors that Gradio shows."""
-    kinds = {name: _kinds(each.annotation) for name, each in about.signature.parameters.items()}
+    allowed_types = {
+        name: _json_types(parameter.annotation)
+        for name, parameter in declaration.signature.parameters.items()
+    }
 
-    async def ask(*values: Any) -> Any:
+    async def endpoint(*args: Any) -> Any:
         try:
-            for (name, wanted), value in zip(kinds.items(), values, strict=False):
-                kind = next((each for each in _NAMES if isinstance(value, each)), float)
-                if wanted and kind not in wanted and not (kind is str and float in wanted):
-                    raise ValueError(f"{name} is {_NAMES[kind]}, which is not allowed")
+            for (name, allowed), value in zip(allowed_types.items(), args, strict=False):
+                json_type = next((kind for kind in _TYPE_NAMES if isinstance(value, kind)), float)
+                if allowed and json_type not in allowed and not (json_type is str and float in allowed):
+                    raise ValueError(f"{name} is {_TYPE_NAMES[json_type]}, which is not allowed")
             if inspect.iscoroutinefunction(method):
-                return await method(*values)
-            return await about.workers.run(method, *values)
+                return await method(*args)
+            return await declaration.workers.run(method, *args)
         except USER_ERRORS as error:
-            raise gr.Error(text_of(error), print_exception=False) from error
+            raise gr.Error(error_text(error), print_exception=False) from error
 
-    ask.__doc__ = method.__doc__
-    return about.described(ask)
+    endpoint.__doc__ = method.__doc__
+    return declaration.apply_signature(endpoint)
 
 
-def _kinds(hint: Any) -> set[type]:
+def _json_types(hint: Any) -> set[type]:
     """Return the JSON types that an annotation allows; empty if it allows all."""
     if hint is Any:
         return set()
-    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    plain = {typing.get_origin(part) or part for part in parts}
-    return {kind if kind in _NAMES else float for kind in plain}
+    alternatives = (
+        typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    )
+    origins = {typing.get_origin(part) or part for part in alternatives}
+    return {origin if origin in _TYPE_NAMES else float for origin in origins}
 
 
-_NAMES: dict[type, str] = {
+_TYPE_NAMES: dict[type, str] = {
     str: "text", list: "a list", dict: "an object", type(None): "null", float: "a number"
 }  # fmt: skip
 
@@ -279,28 +290,28 @@ def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
     """
 
     @functools.wraps(function)
-    async def asked(asked_request: gr.Request, *values: Any) -> Any:
-        with rights.asked_by(_sender_of(asked_request)):
+    async def handler(asked_request: gr.Request, *args: Any) -> Any:
+        with rights.acting_as(_sender_of(asked_request)):
             if inspect.iscoroutinefunction(function):
-                return await function(*values)
+                return await function(*args)
             try:
-                return await workers.run(function, *values)
+                return await workers.run(function, *args)
             except TooManyError as error:
                 raise gr.Error(str(error), print_exception=False) from error
 
     hints = typing.get_type_hints(function)
-    first = Parameter("asked_request", Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
+    request_parameter = Parameter("asked_request", Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
     signature = inspect.signature(function)
     parameters = [
         parameter.replace(annotation=hints.get(name, parameter.annotation))
         for name, parameter in signature.parameters.items()
     ]
     # Gradio reads a handler's parameters from the signature; it injects the request itself and hides it.
-    asked.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
-    asked.__annotations__ = hints | {"asked_request": gr.Request}
+    handler.__signature__ = signature.replace(parameters=[request_parameter, *parameters])  # type: ignore[attr-defined]
+    handler.__annotations__ = hints | {"asked_request": gr.Request}
     # Remove `__wrapped__`, so that inspect uses this signature.
-    del asked.__wrapped__
-    return asked
+    del handler.__wrapped__
+    return handler
 
 
 def _sender_of(request: gr.Request) -> rights.Person:
@@ -309,13 +320,13 @@ def _sender_of(request: gr.Request) -> rights.Person:
     return sender if isinstance(sender, rights.Person) else rights.current_user()
 
 
-def text_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the message of one of `USER_ERRORS` for a user."""
     text = explain(error)
     return text[:1].upper() + text[1:] if isinstance(error, OSError) else text
 
 
-def shown_as_text(text: str) -> gr.Error:
+def make_escaped_error(text: str) -> gr.Error:
     """Return an error whose text is escaped, because Gradio's messages are HTML."""
     return gr.Error(html.escape(visible(text)), print_exception=False)
 
@@ -327,47 +338,49 @@ def make_router(*apis: object) -> Router:
     """Return the routes of these objects' operations."""
     router = Router()
     for api in apis:
-        for about in declared(type(api)):
-            if about.route is not None and about.route.most_bytes:
-                post = _post(about, about.route, getattr(api, about.name))
-                router.add_api_route(about.route.path, post, methods=["POST"])
-            elif about.route is not None:
-                router.add_api_route(about.route.path, _get(about, getattr(api, about.name)))
+        for declaration in list_operations(type(api)):
+            if declaration.route is not None and declaration.route.max_bytes:
+                post = _post(declaration, declaration.route, getattr(api, declaration.name))
+                router.add_api_route(declaration.route.path, post, methods=["POST"])
+            elif declaration.route is not None:
+                router.add_api_route(
+                    declaration.route.path, _get(declaration, getattr(api, declaration.name))
+                )
     return router
 
 
-def _get(about: Operation, method: Function) -> Function:
-    def get(**named: Any) -> Any:
-        return method(**named)
+def _get(declaration: Operation, method: Function) -> Function:
+    def get(**kwargs: Any) -> Any:
+        return method(**kwargs)
 
-    return about.described(get)
+    return declaration.apply_signature(get)
 
 
-def _post(about: Operation, route: Route, method: Function) -> Function:
-    unset = {
-        name: None if each.default is Parameter.empty else each.default
-        for name, each in about.signature.parameters.items()
+def _post(declaration: Operation, route: Route, method: Function) -> Function:
+    defaults = {
+        name: None if parameter.default is Parameter.empty else parameter.default
+        for name, parameter in declaration.signature.parameters.items()
     }
 
-    def call(address: dict[str, Any], body: bytes) -> Any:
+    def call(path_params: dict[str, Any], body: bytes) -> Any:
         try:
-            sent = front.parse_json_body(body)
+            values = front.parse_json_body(body)
         except ValueError as error:
             raise HTTPException(status_code=422, detail=str(error)) from error
-        if not isinstance(sent, dict):
+        if not isinstance(values, dict):
             raise HTTPException(status_code=422, detail=route.not_an_object)
-        return method(*((sent | address).get(name, default) for name, default in unset.items()))
+        return method(*((values | path_params).get(name, default) for name, default in defaults.items()))
 
     async def post(request: Request) -> Response:
-        body = await front.read_json_body(request, route.most_bytes)
+        body = await front.read_json_body(request, route.max_bytes)
         try:
-            answer = await about.workers.run(call, request.path_params, body)
-            if inspect.isawaitable(answer):
-                answer = await answer
+            result = await declaration.workers.run(call, request.path_params, body)
+            if inspect.isawaitable(result):
+                result = await result
         except ValueError as error:
-            status = getattr(error, "http_status", route.refused)
+            status = getattr(error, "http_status", route.error_status)
             raise HTTPException(status_code=status, detail=str(error)) from error
-        return Response(orjson.dumps(answer), media_type="application/json")
+        return Response(orjson.dumps(result), media_type="application/json")
 
     return post
 
@@ -375,4 +388,4 @@ def _post(about: Operation, route: Route, method: Function) -> Function:
 async def answer_os_error(_request: Request, error: Exception) -> JSONResponse:
     """Answer a request whose file operation failed: 507 for a full disk, otherwise 503."""
     is_full = isinstance(error, OSError) and error.errno in NO_SPACE
-    return JSONResponse({"detail": text_of(error)}, status_code=507 if is_full else 503)
+    return JSONResponse({"detail": error_text(error)}, status_code=507 if is_full else 503)

@@ -83,17 +83,17 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         ValueError: if the port is in use, or the page would be exposed by mistake.
     """
     login = _login(options)
-    listening = _listen(options)
-    print(f"Port {listening.getsockname()[1]} is free. Building the page …", flush=True)
+    listener = _listen(options)
+    print(f"Port {listener.getsockname()[1]} is free. Building the page …", flush=True)
     app = build_app(options, catalogue, login)
     scheme = "https" if options.is_tls else "http"
-    address = f"{scheme}://{_shown_host(options.host)}:{listening.getsockname()[1]}{options.root_path}"
+    url = f"{scheme}://{_display_host(options.host)}:{listener.getsockname()[1]}{options.root_path}"
     config = uvicorn.Config(
-        guarded(app, options, login),
+        add_access_checks(app, options, login),
         log_level="warning",
         timeout_graceful_shutdown=2,
         http=functools.partial(  # type: ignore[arg-type]
-            BoundedProtocol, listener=listening, phones=for_phones(app, options)
+            BoundedProtocol, listener=listener, phones=make_phone_app(app, options)
         ),
         # No WebSockets: the page does not use them, and they would bypass the limits.
         ws="none",
@@ -107,41 +107,40 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     )
     server = uvicorn.Server(config)
     print(
-        f"The page is at {address}  (runs are stored in {options.runs_dir}; Ctrl-C ends the page, not the "
-        "runs)",
+        f"The page is at {url}  (runs are stored in {options.runs_dir}; Ctrl-C ends the page, not the runs)",
         flush=True,
     )
     tune_interpreter()
     if options.open_browser:
-        threading.Timer(0.5, webbrowser.open, [address]).start()
-    server.run(sockets=[listening])
+        threading.Timer(0.5, webbrowser.open, [url]).start()
+    server.run(sockets=[listener])
 
 
 def _login(options: Options) -> Login | None:
     """Return the login with its accounts; None without login, or if a proxy authenticates the users."""
     if options.has_login:
         # Work outside of a request belongs to no user, unless the code sets one.
-        rights.nobody_by_default()
+        rights.make_nobody_the_default_user()
     if options.auth_file is None:
         return None
     return Login(AccountFile(options.auth_file), f"ddp_session_{options.port}")
 
 
-def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
+def add_access_checks(app: FastAPI, options: Options, login: Login | None) -> App:
     """Return the app behind its access checks."""
-    inside: App = app
+    protected: App = app
     if options.auth_header is not None:
-        inside = HeaderGate(app, options.auth_header, options.teachers)
+        protected = HeaderGate(app, options.auth_header, options.teachers)
     elif login is not None:
-        inside = SessionGate(app, login)
-    known = () if login is None else (login.cookie_name, login.device_cookie_name)
-    own_proxy = OwnProxy.take(os.environ)
-    gated = Gate(inside, options.host, options.allowed_hosts, own_proxy)
-    front = Front(gated, options.root_path, known)
-    return front if own_proxy is None else own_proxy.around(front)
+        protected = SessionGate(app, login)
+    cookie_names = () if login is None else (login.cookie_name, login.device_cookie_name)
+    own_proxy = OwnProxy.from_environment(os.environ)
+    gate_app = Gate(protected, options.host, options.allowed_hosts, own_proxy)
+    front = Front(gate_app, options.root_path, cookie_names)
+    return front if own_proxy is None else own_proxy.wrap(front)
 
 
-def for_phones(app: FastAPI, options: Options) -> App | None:
+def make_phone_app(app: FastAPI, options: Options) -> App | None:
     """Return the app for unknown clients, who may only answer polls; None if they have no access."""
     if not options.lets_phones_in:
         return None
@@ -167,7 +166,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     machine_checks = MachineChecks(options.runs_dir)
     installs = PackageInstalls(catalogue)
     model_processes = ModelProcesses(
-        template, keeps_ready=options.keeps_standby, with_free_gpus=lambda use: line.with_free_gpus(use)
+        template, keeps_ready=options.keeps_standby, with_free_gpus=lambda use: scheduler.with_free_gpus(use)
     )
     predict, copies = PredictApi(store, model_processes), Copies(store)
     engine = registry.kinds()[options.engine].create(
@@ -189,44 +188,49 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         },
         machine_checks.gpus,
     )
-    line = Scheduler(
+    scheduler = Scheduler(
         options.runs_dir,
         devices,
         store.read_again,
         engine,
         has_login=options.has_login,
-        take_back=model_processes.take_back,
+        reclaim_gpus=model_processes.reclaim_gpus,
     )
-    view = QueuePresenter(line, store)
-    folder = uploads.folder_beside(options.runs_dir)
+    presenter = QueuePresenter(scheduler, store)
+    folder = uploads.uploads_folder(options.runs_dir)
     access = DataAccess(folder, options.data_dirs)
-    uploaded = Uploads(folder, access)
-    scripts = ScriptApi(store, line, _script_rules(options))
-    api = Api(store, line, view, access, model_processes, scripts.plan_again)
+    upload_store = Uploads(folder, access)
+    scripts = ScriptApi(store, scheduler, _script_rules(options))
+    api = Api(store, scheduler, presenter, access, model_processes, scripts.plan_again)
     folders = [LESSONS, *([options.lessons] if options.lessons else [])]
-    library, in_code = Library(folders), CodeLibrary(folders)
-    code_lessons = CodeLessonApi(in_code, scripts, store)
+    library, code_library = Library(folders), CodeLibrary(folders)
+    code_lessons = CodeLessonApi(code_library, scripts, store)
     lessons, progress = LearnApi(library, api, store), ProgressFiles(options.runs_dir)
     sessions = PollSessions(
         store, lessons, has_login=options.has_login, is_anonymous=options.has_anonymous_polls
     )
     # Gradio reads this variable during setup; the default is a folder that all users of this machine share.
-    os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
-    tended = lifespan.make_lifespan(
-        store, uploaded, (checks, machine_checks, installs, model_processes, copies), line, engine, delay
+    os.environ["GRADIO_TEMP_DIR"] = str(upload_store.incoming)
+    app_lifespan = lifespan.make_lifespan(
+        store,
+        upload_store,
+        (checks, machine_checks, installs, model_processes, copies),
+        scheduler,
+        engine,
+        delay,
     )
-    app = FastAPI(lifespan=tended, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(lifespan=app_lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(OSError, operations.answer_os_error)
     apis = (
         api,
         RunAdminApi(store),
-        ImportApi(store, uploaded, line.refuse_for_disk),
-        QueueApi(store, line, view),
-        MachineApi(checks, machine_checks, links, installs, report, store, line),
+        ImportApi(store, upload_store, scheduler.check_disk_space),
+        QueueApi(store, scheduler, presenter),
+        MachineApi(checks, machine_checks, links, installs, report, store, scheduler),
         predict,
         copies,
         lessons,
-        ProgressApi(progress, library, in_code),
+        ProgressApi(progress, library, code_library),
         PollsApi(sessions, library),
         scripts,
         code_lessons,
@@ -236,7 +240,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(shell.make_glossary_router())
     shell.mount_assets(app)
     app.include_router(login_routes.make_router(login, has_header=options.auth_header is not None))
-    app.include_router(run_list_routes.make_router(store, view.places))
+    app.include_router(run_list_routes.make_router(store, presenter.places))
     app.include_router(exports.make_router(store))
     app.include_router(imports.make_router(store))
     app.include_router(stream.make_router(store))
@@ -250,17 +254,17 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(predictions.make_router(predict))
     app.include_router(take_home.make_router(copies))
     app.include_router(machine_routes.make_router(report, store, machine_checks))
-    app.include_router(queue_routes.make_router(line, view, store))
+    app.include_router(queue_routes.make_router(scheduler, presenter, store))
     app.include_router(learn_routes.make_router(library, api, store))
     app.include_router(code_lesson.make_router(code_lessons, library))
     app.include_router(progress_module.make_router(progress, library, has_login=options.has_login))
     app.include_router(poll_routes.make_router(sessions, options))
-    app.include_router(request.make_router(library, in_code, store))
+    app.include_router(request.make_router(library, code_library, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # Register the endpoints first, so that no handler of a page can take an endpoint's name.
         operations.register(*apis)
-        page.build(demo, api, store, uploaded, catalogue, line.capacity(), engine)
+        page.build(demo, api, store, upload_store, catalogue, scheduler.capacity(), engine)
     # Any client can create sessions. Before this limit is reached, `forget_oldest` drops sessions of the user
     # with the most sessions.
     demo.state_session_capacity = 2 * callers.MAX_SESSIONS
@@ -280,7 +284,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     # Gradio checks received paths only if `has_launched` is set, which mounting does not do.
     demo.has_launched = True
     slow_queue_polling(demo)
-    gate.protect_routes(mounted, demo, uploaded)
+    gate.protect_routes(mounted, demo, upload_store)
     return mounted
 
 
@@ -302,25 +306,25 @@ def slow_queue_polling(demo: gr.Blocks) -> None:
 
 
 def _listen(options: Options) -> Listener:
-    listening = Listener(
+    listener = Listener(
         family_of(options.host),
         options.trusted_proxies,
         is_one_users=options.is_one_users,
-        believes_names=options.auth_header is not None,
+        trusts_proxy_names=options.auth_header is not None,
         lets_phones_in=options.lets_phones_in,
     )
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # Accepted connections inherit this option, which ends connections that no longer take data.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_CONNECTION_MS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_CONNECTION_MS)
     try:
-        bind(listening, options.host, options.port)
+        bind(listener, options.host, options.port)
     except ValueError:
-        listening.close()
+        listener.close()
         raise
-    return listening
+    return listener
 
 
-def _shown_host(host: str) -> str:
-    shown = "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else host  # noqa: S104
-    return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown
+def _display_host(host: str) -> str:
+    name = "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else host  # noqa: S104
+    return f"[{name}]" if ":" in name and not name.startswith("[") else name

@@ -111,11 +111,11 @@ def served(
     run_ids += [made_up_runs.make_one(options.runs_dir, num_runs, LONG_RUN_STEPS, time.time(), Random(0))]
     app = server.build_app(options, CatalogueSource(default_cache_file()), login)
     measured = LoopDelay(tick_s=TICK_S)
-    with Listener(socket.AF_INET, "", is_one_users=False, believes_names=False) as listener:
+    with Listener(socket.AF_INET, "", is_one_users=False, trusts_proxy_names=False) as listener:
         listener.bind(("127.0.0.1", 0))
         http = functools.partial(BoundedProtocol, listener=listener)
         config = uvicorn.Config(
-            server.guarded(app, options, login),
+            server.add_access_checks(app, options, login),
             http=http,  # type: ignore[arg-type]
             log_level="critical",
             loop="asyncio",

@@ -61,14 +61,14 @@ def obey_within_step(job: Job) -> None:
     A stop abandons the current step: the state before it is restored and saved, as if the step had not
     begun. If the stop is refused, the step continues.
     """
-    if not job.step_start.is_noted:
+    if not job.step_start.is_stored:
         return  # short step, or first step of the run: the stop takes effect after the step
-    is_wanted = job.meter.should_leave_step()
-    job.observer.go_on_within_step()
+    is_wanted = job.meter.should_interrupt_step()
+    job.observer.resume_step()
     if is_wanted:
-        with job.step_start.put_back():
+        with job.step_start.restore_temporarily():
             _obey_all(job)
-        job.observer.go_on_within_step()
+        job.observer.resume_step()
 
 
 def finish(job: Job) -> None:
@@ -91,7 +91,7 @@ def _obey_all(job: Job) -> None:
 
 def stay_paused(job: Job, why: str) -> None:
     """Wait for `resume` or a stop, all ranks together."""
-    with job.observer.standing_still():
+    with job.observer.exclude_time():
         job.reporter.state("paused", why)
         while (command := _next_command(job)).name != "resume":
             if command.name == "pause":
@@ -189,9 +189,9 @@ def _record(job: Job, command: Command) -> None:
         world=job.world,
         strategy=job.strategy,
         reporter=job.reporter,
-        usual=usual,
+        wrapped=usual,
         num_steps=command.num_steps,
-        put_back=put_back,
+        restore_observer=put_back,
     )
     job.observer = recorder.observer
     message = f"Recording from step {step + 1:,} on; number of steps: {command.num_steps}."

@@ -41,7 +41,7 @@ def evaluate(
     *,
     batch_size: int,
     world: World,
-    should_break_off: Callable[[], bool] = lambda: False,
+    should_interrupt: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
     """Return the mean loss and the metrics over a split. Every rank must call it.
 
@@ -50,10 +50,10 @@ def evaluate(
     samples left runs a batch that is not counted.
 
     Args:
-        should_break_off: called after each batch; must return the same value on all ranks.
+        should_interrupt: called after each batch; must return the same value on all ranks.
 
     Returns:
-        None if `should_break_off` interrupted the evaluation.
+        None if `should_interrupt` interrupted the evaluation.
     """
     network = strategy.network
     share_running_statistics(network)
@@ -73,7 +73,7 @@ def evaluate(
             targets = targets.to(world.device)
             meter.add(scores, targets, objective.summed_loss(scores, targets))
         heartbeats.write_heartbeat(EVALUATING)
-        if should_break_off():
+        if should_interrupt():
             network.train()
             return None
     network.train()
@@ -90,7 +90,7 @@ class Evaluator:
         self.world = world
 
     def evaluate(
-        self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]
+        self, split: Split, *, batch_size: int, should_interrupt: Callable[[], bool]
     ) -> Evaluation | None:
         """Return the mean loss and the metrics over a split; see `evaluate`."""
         return evaluate(
@@ -100,7 +100,7 @@ class Evaluator:
             split,
             batch_size=batch_size,
             world=self.world,
-            should_break_off=should_break_off,
+            should_interrupt=should_interrupt,
         )
 
 

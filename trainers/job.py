@@ -128,7 +128,7 @@ class Job:
         if self.config.gradient_accumulation_steps == 1:
             return
         if self.meter.reports_every_step and self.progress.step > 0:
-            self.step_start.note()
+            self.step_start.store()
         else:
             self.step_start.forget()
 
@@ -154,7 +154,7 @@ class Job:
             step_time_s=observer.step_time_s,
             data_time_s=observer.data_time_s,
         )
-        with observer.standing_still():
+        with observer.exclude_time():
             self.fingerprints.after_step(progress.step)
         return command
 
@@ -245,13 +245,13 @@ def evaluate(job: Job) -> bool:
     progress = job.progress
     if progress.evaluated_step == progress.step:
         return True
-    with job.observer.standing_still():
+    with job.observer.exclude_time():
         job.meter.finish_report()
         heartbeats.write_heartbeat(EVALUATING)
         found = job.evaluator.evaluate(
             job.validation,
             batch_size=evaluation_batch(job.spec, job.config.batch_size),
-            should_break_off=job.meter.should_break_off,
+            should_interrupt=job.meter.should_interrupt,
         )
         if found is None:
             return False
@@ -270,7 +270,7 @@ def evaluate(job: Job) -> bool:
 def sample_now_and_then(job: Job) -> None:
     """Take a sample if enough time has passed since the previous one: an epoch can take hours."""
     if job.meter.is_sample_due:
-        with job.observer.standing_still():
+        with job.observer.exclude_time():
             take_sample(job)
 
 
@@ -311,7 +311,7 @@ def take_sample(job: Job) -> None:
 
 def save(job: Job, reason: str) -> None:
     """Save a checkpoint of this step; training waits only while the state is copied."""
-    with job.observer.standing_still():
+    with job.observer.exclude_time():
         job.meter.flush()
         heartbeats.write_heartbeat(SAVING)
         job.checkpointer.save(job.progress, reason)
@@ -319,7 +319,7 @@ def save(job: Job, reason: str) -> None:
 
 def save_and_wait(job: Job, reason: str) -> bool:
     """Save a checkpoint and wait; return True if it is on disk. A failed save does not raise."""
-    with job.observer.standing_still():
+    with job.observer.exclude_time():
         save(job, reason)
         job.checkpointer.wait()
     return job.checkpointer.is_saved(job.progress.step)

@@ -25,14 +25,14 @@ from trainers.machine.os_errors import explain
 # Parameters of scrypt, one of OWASP's recommended settings (password storage cheat sheet): 32 MiB and about
 # 0.2 s per hash.
 COST = {"n": 2**15, "r": 8, "p": 3}
-SHORTEST = 8
-LONGEST = 200
+MIN_LENGTH = 8
+MAX_LENGTH = 200
 
 _MAX_MEMORY_BYTES = 256 * 2**20
 _CONSONANTS = "bdfghjklmnprstvz"
 _VOWELS = "aeiou"
 
-Hashed = Mapping[str, Any]
+PasswordHash = Mapping[str, Any]
 
 
 def hash_password(password: str) -> dict[str, Any]:
@@ -41,30 +41,30 @@ def hash_password(password: str) -> dict[str, Any]:
     Raises:
         ValueError: if it is too short or too long.
     """
-    if not SHORTEST <= len(password) <= LONGEST:
-        raise ValueError(f"a password must have {SHORTEST} to {LONGEST} characters")
+    if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
+        raise ValueError(f"a password must have {MIN_LENGTH} to {MAX_LENGTH} characters")
     salt = secrets.token_bytes(16)
     return {"method": "scrypt", **COST, "salt": salt.hex(), "hash": _scrypt(password, salt, COST).hex()}
 
 
-def fits_password(password: str, kept: Hashed) -> bool:
+def verify_password(password: str, stored: PasswordHash) -> bool:
     """Return True if a password is correct, in constant time.
 
     Raises:
         ValueError: if the stored hash is damaged.
     """
     try:
-        salt, expected = bytes.fromhex(kept["salt"]), bytes.fromhex(kept["hash"])
-        if kept["method"] != "scrypt" or not expected:
-            raise ValueError(f"unknown method {kept['method']!r}")
-        found = _scrypt(password[:LONGEST], salt, kept)
+        salt, expected = bytes.fromhex(stored["salt"]), bytes.fromhex(stored["hash"])
+        if stored["method"] != "scrypt" or not expected:
+            raise ValueError(f"unknown method {stored['method']!r}")
+        actual = _scrypt(password[:MAX_LENGTH], salt, stored)
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(f"the stored password hash is damaged ({error})") from error
-    return hmac.compare_digest(found, expected)
+    return hmac.compare_digest(actual, expected)
 
 
 # Hash with which a password for an unknown account is compared, so that it takes the same time.
-NOBODYS: Hashed = {"method": "scrypt", **COST, "salt": "00" * 16, "hash": "00" * 32}
+DUMMY_HASH: PasswordHash = {"method": "scrypt", **COST, "salt": "00" * 16, "hash": "00" * 32}
 
 
 def random_password() -> str:
@@ -91,7 +91,7 @@ def _scrypt(password: str, salt: bytes, cost: Mapping[str, Any]) -> bytes:
 
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-NAME_IN_WORDS = (
+NAME_RULE = (
     "1 to 32 lower-case letters without accents, digits, dots and dashes, beginning with a letter or digit"
 )
 
@@ -106,7 +106,7 @@ class Account:
 
     name: str
     role: Role
-    password: Hashed
+    password: PasswordHash
 
     @property
     def person(self) -> Person:
@@ -115,8 +115,8 @@ class Account:
     @property
     def mark(self) -> str:
         """A hash of password and role, so that a change ends older sessions."""
-        about = json.dumps([self.name, self.role, dict(self.password)], sort_keys=True)
-        return hashlib.sha256(about.encode()).hexdigest()
+        content = json.dumps([self.name, self.role, dict(self.password)], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
 Accounts = dict[str, Account]
@@ -138,7 +138,7 @@ class AccountFile:
             AccountError: if the file cannot be read or is invalid.
         """
         try:
-            accounts = _parsed(read_json(self.path, must_be_ours=True))
+            accounts = _parse(read_json(self.path, must_be_ours=True))
             if private_files.make_private(self.path):
                 print(f"Other users of this machine could access {self.path}; this is now corrected.")
             return accounts
@@ -177,45 +177,45 @@ class AccountFile:
             fcntl.flock(lock, fcntl.LOCK_EX)
             accounts = self.read() if self.path.exists() else {}
             yield accounts
-            write_json_atomically(self.path, _unparsed(accounts), mode=0o600)
+            write_json_atomically(self.path, _to_json(accounts), mode=0o600)
         finally:
             os.close(lock)
 
 
-def checked_name(name: str) -> str:
+def validate_name(name: str) -> str:
     """Return an account name in lower case.
 
     Raises:
         AccountError: if it is not a valid account name.
     """
-    small = name.strip().lower()
-    if not NAME.fullmatch(small):
-        raise AccountError(f"{name[:80]!r} cannot be the name of an account: {NAME_IN_WORDS}")
-    return small
+    lower_name = name.strip().lower()
+    if not NAME.fullmatch(lower_name):
+        raise AccountError(f"{name[:80]!r} cannot be the name of an account: {NAME_RULE}")
+    return lower_name
 
 
-def _parsed(raw: Any) -> Accounts:
+def _parse(raw: Any) -> Accounts:
     if not isinstance(raw, dict) or not isinstance(raw.get("accounts"), dict):
         raise ValueError("the file is not an accounts file")
     if raw["format"] != FORMAT:
         raise ValueError(f"the file has format {raw['format']!r}, but this version reads {FORMAT}")
-    accounts = [_account(name, about) for name, about in raw["accounts"].items()]
+    accounts = [_parse_account(name, entry) for name, entry in raw["accounts"].items()]
     return {account.name: account for account in accounts}
 
 
-def _account(name: str, about: Mapping[str, Any]) -> Account:
+def _parse_account(name: str, entry: Mapping[str, Any]) -> Account:
     # Check the name before a message contains it, because it may contain terminal escapes.
-    checked = checked_name(name)
-    if about["role"] not in ROLES:
-        raise ValueError(f"{name} has the role {about['role']!r}; allowed: {' or '.join(ROLES)}")
-    if not isinstance(about["password"], dict):
+    valid_name = validate_name(name)
+    if entry["role"] not in ROLES:
+        raise ValueError(f"{name} has the role {entry['role']!r}; allowed: {' or '.join(ROLES)}")
+    if not isinstance(entry["password"], dict):
         raise TypeError(f"{name} has no password")
-    return Account(name=checked, role=about["role"], password=about["password"])
+    return Account(name=valid_name, role=entry["role"], password=entry["password"])
 
 
-def _unparsed(accounts: Accounts) -> dict[str, Any]:
-    found = {
+def _to_json(accounts: Accounts) -> dict[str, Any]:
+    entries = {
         name: {"role": account.role, "password": dict(account.password)}
         for name, account in sorted(accounts.items())
     }
-    return {"format": FORMAT, "accounts": found}
+    return {"format": FORMAT, "accounts": entries}

@@ -26,7 +26,7 @@ from ddp_gui.http.front import network_of
 # Free attempts per name and address or device.
 FREE_FAILURES = 5
 # Free attempts per name from all addresses together, because an attack may use many addresses.
-FREE_FAILURES_OF_A_NAME = 50
+FREE_FAILURES_PER_NAME = 50
 LONGEST_WAIT_S = 60.0
 FORGOTTEN_AFTER_S = 15 * 60.0
 MAX_REMEMBERED = 10_000
@@ -53,37 +53,37 @@ Key = tuple[str, ...]
 class Failures:
     """Failed attempts by key; bounded in number and age."""
 
-    def __init__(self, free: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._free = free
+    def __init__(self, num_free: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._num_free = num_free
         self._clock = clock
-        self._found: OrderedDict[Key, _Failures] = OrderedDict()
+        self._by_key: OrderedDict[Key, _Failures] = OrderedDict()
 
     def wait_s(self, key: Key) -> float:
         """Return the seconds until the next attempt is allowed."""
         self._forget_old()
-        found = self._found.get(key)
-        return max(0.0, found.free_again_s - self._clock()) if found else 0.0
+        failures = self._by_key.get(key)
+        return max(0.0, failures.free_again_s - self._clock()) if failures else 0.0
 
     def add(self, key: Key) -> None:
         """Count a failure."""
-        found = self._found.setdefault(key, _Failures())
-        self._found.move_to_end(key)
-        found.count += 1
-        found.newest_s = now = self._clock()
-        beyond = found.count - self._free
-        if beyond >= 0:
-            found.free_again_s = now + min(LONGEST_WAIT_S, 2.0 ** min(beyond, 10))
-        while len(self._found) > MAX_REMEMBERED:
-            self._found.popitem(last=False)
+        failures = self._by_key.setdefault(key, _Failures())
+        self._by_key.move_to_end(key)
+        failures.count += 1
+        failures.newest_s = now = self._clock()
+        excess = failures.count - self._num_free
+        if excess >= 0:
+            failures.free_again_s = now + min(LONGEST_WAIT_S, 2.0 ** min(excess, 10))
+        while len(self._by_key) > MAX_REMEMBERED:
+            self._by_key.popitem(last=False)
 
     def forget(self, key: Key) -> None:
         """Clear the failures of this key."""
-        self._found.pop(key, None)
+        self._by_key.pop(key, None)
 
     def _forget_old(self) -> None:
         oldest_s = self._clock() - FORGOTTEN_AFTER_S
-        while self._found and next(iter(self._found.values())).newest_s < oldest_s:
-            self._found.popitem(last=False)
+        while self._by_key and next(iter(self._by_key.values())).newest_s < oldest_s:
+            self._by_key.popitem(last=False)
 
 
 class LoginLimits:
@@ -96,7 +96,7 @@ class LoginLimits:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
         self._pairs = Failures(FREE_FAILURES, clock)
-        self._names = Failures(FREE_FAILURES_OF_A_NAME, clock)
+        self._names = Failures(FREE_FAILURES_PER_NAME, clock)
 
     def check(self, name: str, source: str, *, is_known: bool = False) -> None:
         """Return if the client may try a password now.
@@ -135,7 +135,7 @@ FILES = (
 )
 
 
-def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
+def render_login_page(next_url: str, name: str = "", problem: str = "") -> str:
     """Return the login page as HTML.
 
     Args:
@@ -144,7 +144,7 @@ def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
         problem: why the last attempt failed.
     """
     alert = f'<p class="ddp-login-problem" role="alert" id="problem">{escape(problem)}</p>' if problem else ""
-    described = ' aria-describedby="problem" aria-invalid="true"' if problem else ""
+    field_attributes = ' aria-describedby="problem" aria-invalid="true"' if problem else ""
     # If the name is filled in, the password field gets the focus.
     focus_name, focus_password = ("", " autofocus") if name else (" autofocus", "")
     return f"""<!doctype html>
@@ -165,14 +165,14 @@ def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
 <p class="ddp-login-words">Train networks on several GPUs at once, and watch it happen.</p>
 {alert}
 <form method="post" action="./login">
-<input type="hidden" name="next" value="{escape(wished, quote=True)}">
+<input type="hidden" name="next" value="{escape(next_url, quote=True)}">
 <label for="username">Name</label>
 <input id="username" name="username" value="{escape(name, quote=True)}"
  autocomplete="username" autocapitalize="none" spellcheck="false" maxlength="80"
- required{focus_name}{described}>
+ required{focus_name}{field_attributes}>
 <label for="password">Password</label>
 <input id="password" name="password" type="password" autocomplete="current-password" maxlength="200"
- required{focus_password}{described}>
+ required{focus_password}{field_attributes}>
 <button type="submit">Log in</button>
 </form>
 <p class="ddp-login-words">No account, or forgot your password? Ask the person who set up this page.</p>
@@ -183,16 +183,16 @@ def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
 
 
 # Number of concurrent checks: each takes 32 MiB and a core, and training needs the other cores.
-AT_ONCE = 2
+MAX_PARALLEL_CHECKS = 2
 MAX_WAITING = 120
 # Maximum number of waiting checks per address: a class behind one address logs in at the same time.
-MAX_WAITING_OF_AN_ADDRESS = 60
+MAX_WAITING_PER_ADDRESS = 60
 # Limits within an address, for one name and for all names without an account. Further attempts wait.
-PLACES_OF_A_NAME = 2
-PLACES_OF_UNKNOWN_NAMES = 15
+SLOTS_PER_NAME = 2
+SLOTS_OF_UNKNOWN_NAMES = 15
 # Known devices have their own thread, so that attempts from unknown sources cannot delay them.
-MAX_WAITING_OF_A_NAME = 5
-DEVICE_FOR_S = 180 * 24 * 3600
+MAX_WAITING_PER_NAME = 5
+DEVICE_COOKIE_S = 180 * 24 * 3600
 
 
 class LoginError(Exception):
@@ -215,13 +215,13 @@ class Login:
         self._accounts = accounts
         self._sessions = Sessions(accounts, sessions_path(accounts))
         self._limits = LoginLimits(clock)
-        self._lines = _Places(None, MAX_WAITING_OF_AN_ADDRESS)
-        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._strangers = _Checks(AT_ONCE, MAX_WAITING, MAX_WAITING_OF_AN_ADDRESS)
+        self._queues = _WaitingLimit(None, MAX_WAITING_PER_ADDRESS)
+        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._unknown_checks = _PasswordChecks(MAX_PARALLEL_CHECKS, MAX_WAITING, MAX_WAITING_PER_ADDRESS)
         # No total limit is needed, because the number of accounts and the limit per account imply one.
-        self._known = _Checks(1, None, MAX_WAITING_OF_A_NAME)
+        self._known_checks = _PasswordChecks(1, None, MAX_WAITING_PER_NAME)
         self._lock = threading.Lock()
-        self._in_turn: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()
 
     async def begin(self, name: str, password: str, address: str, device: str | None = None) -> str:
         """Return the token of a new session for this name and password.
@@ -232,24 +232,26 @@ class Login:
         Raises:
             LoginError: if name or password is wrong, or the client must wait.
         """
-        small = name.strip().lower()[:80]
-        account = self._accounts.find(small)
+        lower_name = name.strip().lower()[:80]
+        account = self._accounts.find(lower_name)
         is_known = account is not None and _is_device_of(account, device)
         source, checks = (
-            (f"device {device}", self._known) if is_known else (network_of(address), self._strangers)
+            (f"device {device}", self._known_checks)
+            if is_known
+            else (network_of(address), self._unknown_checks)
         )
         try:
             # Check the limit before waiting, so that a blocked name does not delay other users.
-            self._limits.check(small, source, is_known=is_known)
-            async with contextlib.AsyncExitStack() as place:
+            self._limits.check(lower_name, source, is_known=is_known)
+            async with contextlib.AsyncExitStack() as stack:
                 if not is_known:
-                    await self._wait_for_place(place, source, None if account is None else small)
-                place.enter_context(checks.admit(small if is_known else source))
+                    await self._wait_for_slot(stack, source, None if account is None else lower_name)
+                stack.enter_context(checks.admit(lower_name if is_known else source))
                 is_right = await asyncio.get_running_loop().run_in_executor(
-                    checks.threads, self._check, small, source, password, account, is_known
+                    checks.threads, self._check, lower_name, source, password, account, is_known
                 )
         except TooManyTriesError as error:
-            raise _must_wait(error.wait_s) from error
+            raise _wait_error(error.wait_s) from error
         if account is None or not is_right:
             raise LoginError("The name or the password is incorrect.", status=401)
         return self._sessions.begin(account)
@@ -275,7 +277,7 @@ class Login:
         if token:
             self._sessions.end(token)
 
-    async def _wait_for_place(self, place: contextlib.AsyncExitStack, source: str, name: str | None) -> None:
+    async def _wait_for_slot(self, stack: contextlib.AsyncExitStack, source: str, name: str | None) -> None:
         """Wait until an attempt from an unknown source may be checked.
 
         Attempts with wrong names must not delay an entire class.
@@ -283,11 +285,11 @@ class Login:
         Args:
             name: the account's name; None for all names without an account.
         """
-        line, most = f"{source} {name}", PLACES_OF_A_NAME
+        queue, limit = f"{source} {name}", SLOTS_PER_NAME
         if name is None:
-            line, most = source, PLACES_OF_UNKNOWN_NAMES
-        place.enter_context(self._lines.admit(line))
-        await place.enter_async_context(self._shares.setdefault(line, asyncio.Semaphore(most)))
+            queue, limit = source, SLOTS_OF_UNKNOWN_NAMES
+        stack.enter_context(self._queues.admit(queue))
+        await stack.enter_async_context(self._semaphores.setdefault(queue, asyncio.Semaphore(limit)))
 
     def _check(self, name: str, source: str, password: str, account: Account | None, is_known: bool) -> bool:
         """Return True if the password is correct; runs in a thread.
@@ -296,23 +298,23 @@ class Login:
         against the limit.
         """
         with self._lock:
-            lock = self._in_turn.setdefault((name, source), threading.Lock())
+            lock = self._locks.setdefault((name, source), threading.Lock())
         with lock:
             self._limits.check(name, source, is_known=is_known)
             # Check a password also for an unknown name, so that timing does not reveal which accounts exist.
-            is_right = account_file.fits_password(
-                password, account_file.NOBODYS if account is None else account.password
+            is_right = account_file.verify_password(
+                password, account_file.DUMMY_HASH if account is None else account.password
             )
             self._limits.count(name, source, is_right=is_right and account is not None, is_known=is_known)
         return is_right
 
 
-class _Places:
+class _WaitingLimit:
     """A limit on waiting checks, in total and per sender."""
 
-    def __init__(self, most: int | None, most_of_one: int) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
+    def __init__(self, max_waiting: int | None, max_per_sender: int) -> None:
+        self._max_waiting = max_waiting
+        self._max_per_sender = max_per_sender
         self._lock = threading.Lock()
         self._waiting: Counter[str] = Counter()
 
@@ -324,8 +326,8 @@ class _Places:
             LoginError: if there are too many.
         """
         with self._lock:
-            is_full = self._most is not None and self._waiting.total() >= self._most
-            if is_full or self._waiting[sender] >= self._most_of_one:
+            is_full = self._max_waiting is not None and self._waiting.total() >= self._max_waiting
+            if is_full or self._waiting[sender] >= self._max_per_sender:
                 raise LoginError(
                     "Many users are logging in at the moment. Try again in a few seconds.", status=503
                 )
@@ -339,12 +341,12 @@ class _Places:
                     del self._waiting[sender]
 
 
-class _Checks(_Places):
+class _PasswordChecks(_WaitingLimit):
     """Threads that check passwords, with a limit on waiting checks."""
 
-    def __init__(self, at_once: int, most: int | None, most_of_one: int) -> None:
-        super().__init__(most, most_of_one)
-        self.threads = ThreadPoolExecutor(at_once, thread_name_prefix="password")
+    def __init__(self, num_threads: int, max_waiting: int | None, max_per_sender: int) -> None:
+        super().__init__(max_waiting, max_per_sender)
+        self.threads = ThreadPoolExecutor(num_threads, thread_name_prefix="password")
 
 
 def _device_token(account: Account, number: str) -> str:
@@ -359,11 +361,11 @@ def _is_device_of(account: Account, device: str | None) -> bool:
     return hmac.compare_digest(device.encode(), expected.encode())
 
 
-def _must_wait(wait_s: float) -> LoginError:
-    whole_s = max(1, math.ceil(wait_s))
-    seconds = "1 second" if whole_s == 1 else f"{whole_s} seconds"
+def _wait_error(wait_s: float) -> LoginError:
+    rounded_s = max(1, math.ceil(wait_s))
+    seconds = "1 second" if rounded_s == 1 else f"{rounded_s} seconds"
     return LoginError(
         f"Too many failed attempts. Try again in {seconds}.",
         status=429,
-        retry_after_s=whole_s,
+        retry_after_s=rounded_s,
     )

@@ -12,11 +12,20 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from ddp_gui.auth import login as login_module
 from ddp_gui.auth import rights
-from ddp_gui.auth.account_file import AccountError, checked_name
-from ddp_gui.auth.login import DEVICE_FOR_S, Login, LoginError
+from ddp_gui.auth.account_file import AccountError, validate_name
+from ddp_gui.auth.login import DEVICE_COOKIE_S, Login, LoginError
 from ddp_gui.auth.rights import Person, current_user
 from ddp_gui.http import front
-from ddp_gui.http.front import MAX_AT_ONCE_OF_ONE, App, Message, Receive, Refused, RequestCounter, Scope, Send
+from ddp_gui.http.front import (
+    MAX_REQUESTS_PER_USER,
+    App,
+    Message,
+    Receive,
+    Refused,
+    RequestCounter,
+    Scope,
+    Send,
+)
 
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_module.FILES)})
 # Maximum time that an open stream continues after the end of its session.
@@ -30,7 +39,7 @@ class SessionGate:
     def __init__(self, app: App, login: Login) -> None:
         self._app = app
         self._login = login
-        self._at_once = RequestCounter(MAX_AT_ONCE_OF_ONE, "from you")
+        self._requests = RequestCounter(MAX_REQUESTS_PER_USER, "from you")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or require a login."""
@@ -41,13 +50,13 @@ class SessionGate:
         person = self._login.person(token)
         path = str(scope["path"]).removeprefix(str(scope.get("root_path", "")))
         if person is None and path not in OPEN_PATHS:
-            await _refuse(scope, path, send)
+            await _redirect_to_login(scope, path, send)
             return
-        scope[rights.SCOPE_KEY] = asker = person or rights.NOBODY
+        scope[rights.SCOPE_KEY] = user = person or rights.NOBODY
         with contextlib.ExitStack() as stack:
-            stack.enter_context(rights.asked_by(asker))
+            stack.enter_context(rights.acting_as(user))
             if person is not None:
-                stack.enter_context(self._at_once.admit(person.name))
+                stack.enter_context(self._requests.admit(person.name))
             if person is not None and scope["method"] == "GET":
                 await self._serve_while_logged_in(token, scope, receive, send)
             else:
@@ -57,24 +66,24 @@ class SessionGate:
         self, token: str | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Serve a request that may be long-lived; it ends with the session."""
-        answer = _Answer(send)
-        serving = asyncio.ensure_future(self._app(scope, receive, answer.send))
+        response = _TrackedResponse(send)
+        task = asyncio.ensure_future(self._app(scope, receive, response.send))
         try:
-            while not (await asyncio.wait({serving}, timeout=POLL_EVERY_S))[0]:
+            while not (await asyncio.wait({task}, timeout=POLL_EVERY_S))[0]:
                 if self._login.person(token, is_seen=False) is None:
                     break
         finally:
-            if not serving.done():
-                serving.cancel()
+            if not task.done():
+                task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await serving
-        if serving.cancelled():
-            await answer.finish()
+                    await task
+        if task.cancelled():
+            await response.finish()
         else:
-            serving.result()
+            task.result()
 
 
-class _Answer:
+class _TrackedResponse:
     """Tracks the sent parts of a response, so that an interrupted response can be completed correctly."""
 
     def __init__(self, send: Send) -> None:
@@ -98,11 +107,11 @@ def forbid_caching(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
     """Forbid caching of pages: the next user of this computer must not see them with the back button."""
     if not any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):
         return headers
-    others = [(name, value) for name, value in headers if name.lower() != b"cache-control"]
-    return [*others, (b"cache-control", b"no-store")]
+    other_headers = [(name, value) for name, value in headers if name.lower() != b"cache-control"]
+    return [*other_headers, (b"cache-control", b"no-store")]
 
 
-async def _refuse(scope: Scope, path: str, send: Send) -> None:
+async def _redirect_to_login(scope: Scope, path: str, send: Send) -> None:
     """Redirect a browser to the login page.
 
     Raises:
@@ -111,11 +120,11 @@ async def _refuse(scope: Scope, path: str, send: Send) -> None:
     if not front.asks_for_page(scope, path):
         raise Refused(401, NOT_LOGGED_IN)
     query = scope.get("query_string", b"").decode("latin-1")
-    wished = f"{path.lstrip('/')}{'?' if query else ''}{query}"
-    asks_more = f"?next={quote(wished, safe='')}" if wished else ""
-    location = f"{scope.get('root_path', '')}/login{asks_more}".encode("latin-1", errors="replace")
-    answer_headers = [(b"location", location), (b"content-length", b"0"), (b"cache-control", b"no-store")]
-    await send({"type": "http.response.start", "status": 303, "headers": answer_headers})
+    next_url = f"{path.lstrip('/')}{'?' if query else ''}{query}"
+    next_query = f"?next={quote(next_url, safe='')}" if next_url else ""
+    location = f"{scope.get('root_path', '')}/login{next_query}".encode("latin-1", errors="replace")
+    headers = [(b"location", location), (b"content-length", b"0"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
 
 
@@ -126,7 +135,7 @@ class HeaderGate:
         self._app = app
         self._header = header
         self._teachers = teachers
-        self._at_once = RequestCounter(MAX_AT_ONCE_OF_ONE, "from you")
+        self._requests = RequestCounter(MAX_REQUESTS_PER_USER, "from you")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
@@ -138,25 +147,25 @@ class HeaderGate:
             await self._app(scope, receive, send)
             return
 
-        async def send_not_kept(message: Message) -> None:
+        async def send_uncached(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = forbid_caching(list(message.get("headers", [])))
             await send(message)
 
         scope[rights.SCOPE_KEY] = person = self._pop_person(scope)
-        with rights.asked_by(person), self._at_once.admit(person.name):
-            await self._app(scope, receive, send_not_kept)
+        with rights.acting_as(person), self._requests.admit(person.name):
+            await self._app(scope, receive, send_uncached)
 
     def _pop_person(self, scope: Scope) -> Person:
         """Return the user in the proxy's header, and remove the header, so that no other code reads it."""
-        wanted = self._header.lower().encode("ascii")
-        values = [value for name, value in scope["headers"] if name.lower() == wanted]
-        scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() != wanted]
-        name = _name(values, self._header)
+        header_name = self._header.lower().encode("ascii")
+        values = [value for name, value in scope["headers"] if name.lower() == header_name]
+        scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() != header_name]
+        name = _parse_name(values, self._header)
         return Person(name=name, role="teacher" if name in self._teachers else "student")
 
 
-def _name(values: list[bytes], header: str) -> str:
+def _parse_name(values: list[bytes], header: str) -> str:
     """Return the account name in the header's values.
 
     Raises:
@@ -171,23 +180,23 @@ def _name(values: list[bytes], header: str) -> str:
         raise Refused(
             400, f"The proxy in front of this page must send exactly one name in the header {header}."
         )
-    written = values[0].decode("latin-1")
-    if not (written.isascii() and written.isprintable()):
+    text = values[0].decode("latin-1")
+    if not (text.isascii() and text.isprintable()):
         raise Refused(
             400,
             f"The name in the header {header} contains non-ASCII characters. Names must be ASCII.",
         )
     try:
-        return checked_name(written)
+        return validate_name(text)
     except AccountError as error:
-        hint = " The proxy should send the part before the @." if "@" in written else ""
+        hint = " The proxy should send the part before the @." if "@" in text else ""
         raise Refused(403, f"The name in {header} cannot be used: {error}.{hint}") from error
 
 
 MAX_FORM_BYTES = 4096
 MAX_FIELDS = 10
 NO_STORE = {"Cache-Control": "no-store"}
-PAGE = NO_STORE | {front.POLICY_HEADER.decode(): front.own_page()}
+PAGE_HEADERS = NO_STORE | {front.POLICY_HEADER.decode(): front.own_page_policy()}
 
 
 def make_router(login: Login | None, *, has_header: bool = False) -> APIRouter:
@@ -201,13 +210,13 @@ def make_router(login: Login | None, *, has_header: bool = False) -> APIRouter:
     @router.get("/live/me")
     def me() -> JSONResponse:
         person = current_user()
-        about = {
+        info = {
             "has_login": has_header or login is not None,
             "has_logout": login is not None,
             "name": person.name,
             "role": person.role,
         }
-        return JSONResponse(about, headers=NO_STORE)
+        return JSONResponse(info, headers=NO_STORE)
 
     if login is not None:
         _add_login(router, login)
@@ -218,50 +227,52 @@ def _add_login(router: APIRouter, login: Login) -> None:
     @router.get("/login", include_in_schema=False)
     def show(request: Request, next: str = "") -> Response:  # noqa: A002 - the address's own word
         if login.person(_cookies(request).get(login.cookie_name)) is not None:
-            return _to(request, next)
-        return HTMLResponse(login_module.render_login_page(next), headers=PAGE)
+            return _redirect(request, next)
+        return HTMLResponse(login_module.render_login_page(next), headers=PAGE_HEADERS)
 
     @router.post("/login", include_in_schema=False)
     async def log_in(request: Request) -> Response:
-        is_person = "text/html" in request.headers.get("accept", "")
-        given, wished, name = _cookies(request), "", ""
-        device = given.get(login.device_cookie_name)
+        is_browser = "text/html" in request.headers.get("accept", "")
+        cookies, next_url, name = _cookies(request), "", ""
+        device = cookies.get(login.device_cookie_name)
         address = request.client.host if request.client else ""
         try:
-            form = await _form(request)
-            wished, name = form.get("next", ""), form["username"]
+            form = await _read_form(request)
+            next_url, name = form.get("next", ""), form["username"]
             token = await login.begin(name, form["password"], address, device)
         except LoginError as error:
-            return _refused(
-                error, login_module.render_login_page(wished, name, str(error)) if is_person else None
+            return _error_response(
+                error, login_module.render_login_page(next_url, name, str(error)) if is_browser else None
             )
         # Always create a new token, so that a token planted by an attacker is never used (session fixation).
-        login.end(given.get(login.cookie_name))
-        response = _to(request, wished) if is_person else JSONResponse({"success": True}, headers=NO_STORE)
-        response.set_cookie(login.cookie_name, token, httponly=True, **_cookie(request))
+        login.end(cookies.get(login.cookie_name))
+        response = (
+            _redirect(request, next_url) if is_browser else JSONResponse({"success": True}, headers=NO_STORE)
+        )
+        response.set_cookie(login.cookie_name, token, httponly=True, **_cookie_options(request))
         device = login.device_token(name, device)
-        lasting = {"max_age": DEVICE_FOR_S, **_cookie(request)}
-        response.set_cookie(login.device_cookie_name, device, httponly=True, **lasting)
+        options = {"max_age": DEVICE_COOKIE_S, **_cookie_options(request)}
+        response.set_cookie(login.device_cookie_name, device, httponly=True, **options)
         return response
 
     @router.post("/logout", include_in_schema=False)
     def log_out(request: Request) -> Response:
         login.end(_cookies(request).get(login.cookie_name))
-        response = _to(request, "login")
-        response.delete_cookie(login.cookie_name, httponly=True, **_cookie(request))
+        response = _redirect(request, "login")
+        response.delete_cookie(login.cookie_name, httponly=True, **_cookie_options(request))
         return response
 
 
-def _to(request: Request, wished: str) -> Response:
+def _redirect(request: Request, target: str) -> Response:
     """Redirect to a path of this page, below the root path."""
-    path = quote(wished.lstrip("/\\"), safe="/?&=%+,:~-._")
+    path = quote(target.lstrip("/\\"), safe="/?&=%+,:~-._")
     # A browser resolves `..` and `%2e%2e`, which could lead to another site outside of the prefix.
     if ".." in unquote(path.partition("?")[0]).split("/"):
         path = ""
     return RedirectResponse(f"{_root(request)}/{path}", status_code=303, headers=NO_STORE)
 
 
-def _cookie(request: Request) -> dict[str, Any]:
+def _cookie_options(request: Request) -> dict[str, Any]:
     # SameSite is lax, not strict, so that a link from course notes does not require a new login. This is safe
     # because a GET changes nothing, and requests with another site's Origin are refused.
     is_tls = request.url.scheme == "https"
@@ -276,8 +287,8 @@ def _root(request: Request) -> str:
     return str(request.scope.get("root_path", ""))
 
 
-def _refused(error: LoginError, page: str | None) -> Response:
-    headers = dict(PAGE if page is not None else NO_STORE)
+def _error_response(error: LoginError, page: str | None) -> Response:
+    headers = dict(PAGE_HEADERS if page is not None else NO_STORE)
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if page is not None:
@@ -285,15 +296,15 @@ def _refused(error: LoginError, page: str | None) -> Response:
     return JSONResponse({"detail": str(error)}, status_code=error.status, headers=headers)
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _read_form(request: Request) -> dict[str, str]:
     """Return the fields of a form with a name and a password.
 
     Raises:
         LoginError: if it is too long or not such a form.
     """
     body = b""
-    async for piece in request.stream():
-        body += piece
+    async for chunk in request.stream():
+        body += chunk
         if len(body) > MAX_FORM_BYTES:
             raise LoginError(f"A login request may have at most {MAX_FORM_BYTES:,} bytes.", status=413)
     try:

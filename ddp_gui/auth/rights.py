@@ -63,29 +63,29 @@ EVERYBODY = Person(name="", role="teacher")
 NOBODY = Person(name="", role="student")
 
 # No default: a request's context begins empty, and must not get the rights of a page without login.
-_asking: ContextVar[Person] = ContextVar("ddp_asking")
-_default = EVERYBODY
+_current_user: ContextVar[Person] = ContextVar("ddp_asking")
+_default_user = EVERYBODY
 
 
 def current_user() -> Person:
     """Return the current user."""
-    return _asking.get(_default)
+    return _current_user.get(_default_user)
 
 
-def nobody_by_default() -> None:
+def make_nobody_the_default_user() -> None:
     """From now on, make `NOBODY` the default user."""
-    global _default
-    _default = NOBODY
+    global _default_user
+    _default_user = NOBODY
 
 
 @contextlib.contextmanager
-def asked_by(person: Person) -> Iterator[None]:
+def acting_as(person: Person) -> Iterator[None]:
     """Make `current_user` return this person inside the block."""
-    token = _asking.set(person)
+    token = _current_user.set(person)
     try:
         yield
     finally:
-        _asking.reset(token)
+        _current_user.reset(token)
 
 
 # Not a valid run id.
@@ -118,10 +118,10 @@ class ClassSettingsFile:
 
     def read(self) -> ClassSettings:
         """Return the current settings."""
-        mark = self._mark_now()
+        mark = self._read_mark()
         with self._lock:
             if mark != self._mark:
-                self._mark, self._read = mark, self._from_file()
+                self._mark, self._read = mark, self._load()
             return self._read
 
     def change(self, **values: Any) -> ClassSettings:
@@ -131,14 +131,14 @@ class ClassSettingsFile:
             ValueError: naming the field, the value and the allowed values.
             OSError: if they cannot be written.
         """
-        changed = settings_of(asdict(self.read()) | values)
+        changed = parse_settings(asdict(self.read()) | values)
         private_files.make_folder(self.path.parent)
         write_json_atomically(self.path, asdict(changed), mode=0o600)
         return changed
 
-    def _from_file(self) -> ClassSettings:
+    def _load(self) -> ClassSettings:
         try:
-            return settings_of(read_json(self.path, must_be_ours=True))
+            return parse_settings(read_json(self.path, must_be_ours=True))
         except FileNotFoundError:
             return ClassSettings()
         except private_files.ForeignFileError as error:
@@ -147,17 +147,17 @@ class ClassSettingsFile:
         except (OSError, ValueError, TypeError):
             return STRICTEST
 
-    def _mark_now(self) -> tuple[int, int, int] | None:
+    def _read_mark(self) -> tuple[int, int, int] | None:
         try:
-            about = self.path.stat()
+            file_stat = self.path.stat()
         except FileNotFoundError:
             return None
         except OSError:
             return 0, 0, 0  # not a file, so reading it returns the fallback
-        return about.st_ino, about.st_size, about.st_mtime_ns
+        return file_stat.st_ino, file_stat.st_size, file_stat.st_mtime_ns
 
 
-def settings_of(values: Any) -> ClassSettings:
+def parse_settings(values: Any) -> ClassSettings:
     """Return settings with these values.
 
     Raises:
@@ -190,18 +190,18 @@ def require_change(run_id: str, owner: str | None) -> None:
         NotAllowedError: for all other users.
     """
     if not may_change(owner):
-        whose = f"belongs to {owner}: only {owner}" if owner else "has no owner: only"
-        raise NotAllowedError(f"run {run_id} {whose}{' or' if owner else ''} a teacher can change it")
+        owner_text = f"belongs to {owner}: only {owner}" if owner else "has no owner: only"
+        raise NotAllowedError(f"run {run_id} {owner_text}{' or' if owner else ''} a teacher can change it")
 
 
-def require_teacher(what: str) -> None:
-    """Require a teacher; `what` names the action.
+def require_teacher(action: str) -> None:
+    """Require a teacher; `action` names the action.
 
     Raises:
         NotAllowedError: for all other users.
     """
     if not current_user().is_teacher:
-        raise NotAllowedError(f"only a teacher can {what}")
+        raise NotAllowedError(f"only a teacher can {action}")
 
 
 # Folder that contains a folder of uploads per user; without login, uploads are next to it.
@@ -238,13 +238,13 @@ class DataAccess:
         Raises:
             ConfigError: naming the field, the path and the allowed values.
         """
-        faulty = [
+        path_problems = [
             Problem(field=field, value=path, allowed=NOT_PLAIN)
             for field in PATH_FIELDS
             if not is_plain_path(path := getattr(config, field))
         ]
-        if faulty:
-            raise ConfigError(faulty)
+        if path_problems:
+            raise ConfigError(path_problems)
         if current_user().is_teacher:
             return
         problems = [
@@ -261,12 +261,12 @@ class DataAccess:
     def _may_read(self, path: str) -> bool:
         try:
             # Resolve the path like training: relative to its working directory, following links.
-            wanted = Path(REPOSITORY, Path(path).expanduser()).resolve()
-            own = [self.own_uploads()] if current_user().name else []
-            folders = [folder.resolve() for folder in (*own, *self._allowed)]
+            resolved = Path(REPOSITORY, Path(path).expanduser()).resolve()
+            own_folders = [self.own_uploads()] if current_user().name else []
+            folders = [folder.resolve() for folder in (*own_folders, *self._allowed)]
         except (OSError, ValueError, RuntimeError):
             return False
-        return any(wanted.is_relative_to(folder) for folder in folders)
+        return any(resolved.is_relative_to(folder) for folder in folders)
 
     def _allowed_text(self) -> str:
         folders = " or ".join(str(folder) for folder in self._allowed)

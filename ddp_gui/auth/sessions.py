@@ -41,7 +41,7 @@ class Sessions:
         self._clock = clock
         self._lock = threading.Lock()
         self._written_unix_s = clock()
-        self._sessions = self._from_file()
+        self._sessions = self._load()
 
     def begin(self, account: Account) -> str:
         """Return the token of a new session."""
@@ -97,15 +97,15 @@ class Sessions:
     def _write(self) -> None:
         self._written_unix_s = self._clock()
         try:
-            sessions = {key: asdict(each) for key, each in self._sessions.items()}
+            sessions = {key: asdict(session) for key, session in self._sessions.items()}
             write_json_atomically(self._path, sessions, mode=0o600)
         except OSError as error:
             print(f"{self._path} cannot be written ({explain(error)}): a restart will log all users out.")
 
-    def _from_file(self) -> dict[str, Session]:
+    def _load(self) -> dict[str, Session]:
         try:
             raw = read_json(self._path, must_be_ours=True)
-            return {key: Session(**about) for key, about in raw.items()}
+            return {key: Session(**values) for key, values in raw.items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError) as error:

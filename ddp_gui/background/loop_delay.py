@@ -21,7 +21,7 @@ LIMIT_S = 0.05
 TICK_S = 0.02
 WINDOW_S = 300.0
 # Minimum duration of recorded callbacks.
-RECORDED_FROM_S = 0.01
+MIN_RECORDED_S = 0.01
 # Key in a request's scope: name of the called function.
 FUNCTION = "ddp_function"
 
@@ -58,13 +58,13 @@ class LoopDelay:
         self._window_s = window_s
         self._lock = threading.Lock()
         self._ticks: deque[Tick] = deque()
-        self._held: deque[BlockingCallback] = deque()
+        self._long_callbacks: deque[BlockingCallback] = deque()
 
     async def measure(self) -> None:
         """Measure until cancelled, on the running loop."""
         _time_callbacks()
-        measured = (threading.get_ident(), self._note)
-        _measured.append(measured)
+        registration = (threading.get_ident(), self._record)
+        _measured_loops.append(registration)
         try:
             while True:
                 due, cpu_s = time.monotonic() + self._tick_s, time.process_time()
@@ -72,16 +72,16 @@ class LoopDelay:
                 now = time.monotonic()
                 self._add(Tick(at_s=now, late_s=now - due, process_cpu_s=time.process_time() - cpu_s))
         finally:
-            _measured.remove(measured)
+            _measured_loops.remove(registration)
 
     def to_json(self) -> dict[str, Any]:
         """Return the delays of the last minutes for the Machine page."""
-        ticks, held = self.readings()
+        ticks, callbacks = self.readings()
         late = sorted(tick.late_s for tick in ticks)
-        longest = max(held, key=lambda one: one.seconds, default=None)
+        longest = max(callbacks, key=lambda callback: callback.seconds, default=None)
         return {
             "window_s": self._window_s,
-            "worst_s": max([*late[-1:], *(one.seconds for one in held)], default=None),
+            "worst_s": max([*late[-1:], *(callback.seconds for callback in callbacks)], default=None),
             "p99_s": late[len(late) * 99 // 100] if late else None,
             "limit_s": LIMIT_S,
             "held_s": None if longest is None else longest.seconds,
@@ -92,29 +92,31 @@ class LoopDelay:
     def readings(self) -> tuple[list[Tick], list[BlockingCallback]]:
         """Return the ticks and the long callbacks of the last minutes."""
         with self._lock:
-            return list(self._ticks), list(self._held)
+            return list(self._ticks), list(self._long_callbacks)
 
     def forget(self) -> None:
         """Discard all measurements."""
         with self._lock:
             self._ticks.clear()
-            self._held.clear()
+            self._long_callbacks.clear()
 
     def _add(self, tick: Tick) -> None:
         with self._lock:
             self._ticks.append(tick)
-            for kept in (self._ticks, self._held):
-                while kept and kept[0].at_s < tick.at_s - self._window_s:
-                    kept.popleft()
+            for entries in (self._ticks, self._long_callbacks):
+                while entries and entries[0].at_s < tick.at_s - self._window_s:
+                    entries.popleft()
 
-    def _note(self, seconds: float, cpu_s: float, scope: Scope | None) -> None:
-        held = BlockingCallback(at_s=time.monotonic(), seconds=seconds, cpu_s=cpu_s, route=route_of(scope))
+    def _record(self, seconds: float, cpu_s: float, scope: Scope | None) -> None:
+        callback = BlockingCallback(
+            at_s=time.monotonic(), seconds=seconds, cpu_s=cpu_s, route=route_of(scope)
+        )
         with self._lock:
-            self._held.append(held)
+            self._long_callbacks.append(callback)
 
 
 # The thread of each measured loop, and a function that records its long callbacks.
-_measured: list[tuple[int, Callable[[float, float, Scope | None], None]]] = []
+_measured_loops: list[tuple[int, Callable[[float, float, Scope | None], None]]] = []
 
 
 def begin_request(scope: Scope) -> None:
@@ -142,14 +144,14 @@ def _time_callbacks() -> None:
         return
 
     def timed(self: asyncio.Handle) -> None:
-        began, cpu_s = time.perf_counter(), time.thread_time()
+        started_s, cpu_s = time.perf_counter(), time.thread_time()
         run(self)
-        seconds = time.perf_counter() - began
-        if seconds >= RECORDED_FROM_S:
+        seconds = time.perf_counter() - started_s
+        if seconds >= MIN_RECORDED_S:
             scope = self._context.get(_request)  # type: ignore[attr-defined]
-            for thread, note in _measured:
+            for thread, record in _measured_loops:
                 if thread == threading.get_ident():
-                    note(seconds, time.thread_time() - cpu_s, scope)
+                    record(seconds, time.thread_time() - cpu_s, scope)
 
     timed.is_timed = True  # type: ignore[attr-defined]
     asyncio.Handle._run = timed  # type: ignore[method-assign]  # noqa: SLF001

@@ -42,8 +42,8 @@ class TemplateError(ConnectionError):
 class Fork:
     """A process forked from the template, and the socket to it."""
 
-    def __init__(self, connected: socket.socket, control: socket.socket) -> None:
-        self._socket, self._control = connected, control
+    def __init__(self, connection: socket.socket, control: socket.socket) -> None:
+        self._socket, self._control = connection, control
         self._read = b""
         self.pid = int(self.receive(time.monotonic() + START_S)["pid"])
 
@@ -52,7 +52,7 @@ class Fork:
         self._socket.settimeout(SEND_S)
         self._socket.sendall(line)
 
-    def receive(self, until: float) -> Answer:
+    def receive(self, deadline: float) -> Answer:
         """Return the next answer.
 
         Raises:
@@ -60,14 +60,14 @@ class Fork:
             ConnectionError: if the process has ended.
         """
         while b"\n" not in self._read:
-            rest_s = until - time.monotonic()
-            if rest_s <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 raise TimeoutError
-            self._socket.settimeout(rest_s)
-            piece = self._socket.recv(65536)
-            if not piece or len(self._read) > MAX_LINE:
+            self._socket.settimeout(remaining_s)
+            chunk = self._socket.recv(65536)
+            if not chunk or len(self._read) > MAX_LINE:
                 raise ConnectionResetError
-            self._read += piece
+            self._read += chunk
         line, _, self._read = self._read.partition(b"\n")
         answer: Answer = orjson.loads(line)
         return answer
@@ -94,7 +94,7 @@ class Fork:
     def _signal(self, name: bytes) -> None:
         # Let the template send the signal: it knows whether the process id still belongs to its child.
         with contextlib.suppress(OSError):  # the template and its forks have ended
-            self._control.sendall(_order(b"%s %d" % (name, self.pid)))
+            self._control.sendall(_pad_order(b"%s %d" % (name, self.pid)))
 
 
 Forked = TypeVar("Forked", bound=Fork)
@@ -116,7 +116,7 @@ class TorchTemplate:
             return
         if self._lock.acquire(blocking=False):
             try:
-                self._running()
+                self._ensure_running()
             except OSError as error:
                 print(f"The process for trained models could not be started ({explain(error)}).", flush=True)
             finally:
@@ -135,15 +135,15 @@ class TorchTemplate:
             TemplateError: if the template was closed, or two templates in a row failed to fork.
         """
         for is_last in (False, True):
-            ours, theirs = socket.socketpair()
+            page_socket, child_socket = socket.socketpair()
             control = None
             try:
-                with theirs, self._lock:
-                    control = self._running()
-                    socket.send_fds(control, [_order(order)], [theirs.fileno(), *descriptors])
-                return kind(ours, control)
+                with child_socket, self._lock:
+                    control = self._ensure_running()
+                    socket.send_fds(control, [_pad_order(order)], [child_socket.fileno(), *descriptors])
+                return kind(page_socket, control)
             except (OSError, LookupError, ValueError) as error:
-                ours.close()
+                page_socket.close()
                 # An idle template may exit at this moment, or another thread may have replaced it. Keep a
                 # running template, because other threads use its forks.
                 with self._lock:
@@ -163,7 +163,7 @@ class TorchTemplate:
             process.kill()  # without the lock, because the process may just be starting
             process.wait()
 
-    def _running(self) -> socket.socket:
+    def _ensure_running(self) -> socket.socket:
         code = plain_files.fingerprint_of_code()
         is_alive = self._process is not None and self._process.poll() is None
         if is_alive and code == self._code and self._control is not None:
@@ -171,29 +171,29 @@ class TorchTemplate:
         self._end()
         if self.is_closed:
             raise ConnectionAbortedError("the page ends")
-        ours, theirs = socket.socketpair()
-        with theirs:
+        page_socket, child_socket = socket.socketpair()
+        with child_socket:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, str(theirs.fileno())],
+                [sys.executable, "-m", MODULE, str(child_socket.fileno())],
                 cwd=REPOSITORY,
                 env=environment.for_a_child(cuda_environment.none_visible()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_socket.fileno()],
                 # Ctrl+C in the page's terminal reaches only the page, which closes the template.
                 start_new_session=True,
             )
-        self._control, self._code = ours, code
-        ours.settimeout(START_S)
+        self._control, self._code = page_socket, code
+        page_socket.settimeout(START_S)
         try:
             if self.is_closed:  # closed in the meantime
                 raise ConnectionAbortedError("the page ends")
-            if ours.recv(16) != b"ready\n":
+            if page_socket.recv(16) != b"ready\n":
                 raise ConnectionResetError("the template ended while it started")
         except OSError:
             self._end()
             raise
-        return ours
+        return page_socket
 
     def _end(self) -> None:
         if self._control is not None:
@@ -205,5 +205,5 @@ class TorchTemplate:
             self._process = None
 
 
-def _order(words: bytes) -> bytes:
-    return words.ljust(ORDER_BYTES)
+def _pad_order(text: bytes) -> bytes:
+    return text.ljust(ORDER_BYTES)

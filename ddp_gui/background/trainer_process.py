@@ -44,8 +44,8 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     Raises:
         AskError: if it fails.
     """
-    words = f"Still waiting for {module} to import torch: the first start takes longer …"
-    notice = threading.Timer(NOTICE_AFTER_S, print, [words], {"flush": True})
+    text = f"Still waiting for {module} to import torch: the first start takes longer …"
+    notice = threading.Timer(NOTICE_AFTER_S, print, [text], {"flush": True})
     notice.start()
     # If the page is killed, this process ends too.
     try:
@@ -63,13 +63,13 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     finally:
         notice.cancel()
     if answer.returncode != 0:
-        words = remove_advice(answer.stderr.decode("utf-8", errors="replace")).strip()[-2000:]
-        raise AskError(f"{module} failed:\n{words}")
+        text = remove_advice(answer.stderr.decode("utf-8", errors="replace")).strip()[-2000:]
+        raise AskError(f"{module} failed:\n{text}")
     try:
-        read: dict[str, Any] = json.loads(answer.stdout)
+        result: dict[str, Any] = json.loads(answer.stdout)
     except ValueError as error:
         raise AskError(f"{module} did not answer with JSON") from error
-    return read
+    return result
 
 
 def ask_once(cache_file: Path | None, module: str) -> Answer:
@@ -78,10 +78,10 @@ def ask_once(cache_file: Path | None, module: str) -> Answer:
     Raises:
         AskError: if it fails.
     """
-    if (known := remembered(cache_file)) is not None:
-        return known
+    if (cached := read_cached(cache_file)) is not None:
+        return cached
     answer = ask(module)
-    remember(cache_file, answer)
+    write_cached(cache_file, answer)
     return answer
 
 
@@ -91,23 +91,23 @@ def current_key(answer: Answer) -> str:
     return plain_files.fingerprint_of_code(watched)
 
 
-def remembered(cache_file: Path | None) -> Answer | None:
+def read_cached(cache_file: Path | None) -> Answer | None:
     """Return the cached answer if no file has changed since, or None."""
     if cache_file is None:
         return None
     try:
         cached: dict[str, Any] = read_json(cache_file, must_be_ours=True)
         answer: Answer = cached["answer"]
-        fits = cached["key"] == current_key(answer)
+        is_current = cached["key"] == current_key(answer)
     except private_files.ForeignFileError as error:
         print(f"{error}.", flush=True)
         return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return answer if fits else None
+    return answer if is_current else None
 
 
-def remember(cache_file: Path | None, answer: Answer) -> None:
+def write_cached(cache_file: Path | None, answer: Answer) -> None:
     """Cache an answer. If this fails, the next start takes a few seconds longer."""
     if cache_file is None:
         return
@@ -130,7 +130,7 @@ TIME_LIMIT_S = 540.0
 # The process ends with a message at its time limit. After this additional time it is killed.
 GRACE_S = 60.0
 END_S = 5.0
-MAX_WORDS = 1000
+MAX_ERROR_LENGTH = 1000
 
 
 class InspectionError(RuntimeError):
@@ -166,24 +166,24 @@ def inspect_data(config: Config, template: TorchTemplate) -> dict[str, Any]:
     arguments = _arguments(config)
     if facilities.are_available():
         try:
-            return _answer_of(partial(_fork, template, arguments))
+            return _run_inspection(partial(_fork, template, arguments))
         except ConnectionError as error:  # the template has ended, or could not be started
             if template.is_closed:
                 raise InspectionError("the page ended during the inspection of the data") from error
     python = sys.executable
     command = lifeline.bound(python, "-m", "trainers.plugins.inspect_data", *arguments, python=python)
-    return _answer_of(partial(_spawn, command))
+    return _run_inspection(partial(_spawn, command))
 
 
 def _arguments(config: Config) -> list[str]:
     # Use "=", so that no path can be parsed as an option.
-    asked = [f"--path={config.data_path}", f"--task={config.data_task}", f"--time-limit-s={TIME_LIMIT_S}"]
-    asked += [f"--label-column={config.label_column}"] if config.label_column else []
-    asked += [f"--images-path={config.images_path}"] if config.images_path else []
-    asked += [f"--reading={config.data_reading}"] if config.data_reading else []
-    asked += ["--skip-unreadable"] if config.skip_unreadable else []
-    asked += [f"--sequence-length={config.sequence_length}"] if config.sequence_length else []
-    return asked
+    arguments = [f"--path={config.data_path}", f"--task={config.data_task}", f"--time-limit-s={TIME_LIMIT_S}"]
+    arguments += [f"--label-column={config.label_column}"] if config.label_column else []
+    arguments += [f"--images-path={config.images_path}"] if config.images_path else []
+    arguments += [f"--reading={config.data_reading}"] if config.data_reading else []
+    arguments += ["--skip-unreadable"] if config.skip_unreadable else []
+    arguments += [f"--sequence-length={config.sequence_length}"] if config.sequence_length else []
+    return arguments
 
 
 def _spawn(command: list[str], folder: str, output: IO[bytes], errors: IO[bytes]) -> _Inspection:
@@ -213,7 +213,7 @@ def _fork(
     return process
 
 
-def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> dict[str, Any]:
+def _run_inspection(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> dict[str, Any]:
     # This process removes the folder of temporary files, because a killed process removes nothing.
     with (
         plain_files.temporary_folder("ddp-inspection-") as folder,
@@ -224,7 +224,7 @@ def _answer_of(start: _Start, time_limit_s: float = TIME_LIMIT_S + GRACE_S) -> d
         try:
             exit_code = process.wait(time_limit_s)
         except BaseException as error:
-            _end(process)
+            _stop(process)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             minutes = f"{time_limit_s / 60:,.0f} minutes"
@@ -244,10 +244,10 @@ def _memory_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def _end(process: _Inspection) -> None:
+def _stop(process: _Inspection) -> None:
     """Terminate the process, so that it removes unfinished files; then kill it."""
-    for end in (process.terminate, process.kill):
-        end()
+    for stop in (process.terminate, process.kill):
+        stop()
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:  # even after SIGKILL, if the process waits for a device
@@ -263,5 +263,5 @@ def _failure_text(exit_code: int, error_output: bytes) -> str:
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         return f"the process that inspected the data crashed ({name}): the data may be damaged"
-    words = remove_advice(error_output.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
-    return f"the data could not be inspected:\n{words}"
+    text = remove_advice(error_output.decode("utf-8", errors="replace")).strip()[-MAX_ERROR_LENGTH:]
+    return f"the data could not be inspected:\n{text}"

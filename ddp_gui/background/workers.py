@@ -46,47 +46,48 @@ class Workers:
     """
 
     def __init__(
-        self, what: str, *, at_once: int, per_person: int, most_asked: int, most_open: int = 0
+        self, name: str, *, num_threads: int, per_person: int, max_requests: int, max_open_files: int = 0
     ) -> None:
         """Create the threads.
 
         Args:
-            what: name of the work in messages, as in "you have requested … 8 times at once".
+            name: name of the work in messages, as in "you have requested … 8 times at once".
             per_person: number of threads that one user can use at the same time.
-            most_asked: number of calls that one user may have running and waiting; further calls are refused.
-            most_open: number of files that may be generated and sent at the same time; a quarter of them per
-                user.
+            max_requests: number of calls that one user may have running and waiting; further calls are
+                refused.
+            max_open_files: number of files that may be generated and sent at the same time; a quarter of them
+                per user.
         """
-        self._most_open = most_open
+        self._max_open_files = max_open_files
         self._open: Counter[str] = Counter()
-        self._what = what
-        self._at_once = at_once
+        self._name = name
+        self._num_threads = num_threads
         self._per_person = per_person
-        self._most_asked = most_asked
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix=what.replace(" ", "-"))
+        self._max_requests = max_requests
+        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix=name.replace(" ", "-"))
         self._lock = threading.Lock()
-        self._asked: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
         # Waiting calls by user; the least recently served user comes first.
         self._waiting: dict[str, deque[_Job]] = {}
 
     async def run(
-        self, function: Callable[Values, Result], *values: Values.args, **named: Values.kwargs
+        self, function: Callable[Values, Result], *args: Values.args, **kwargs: Values.kwargs
     ) -> Result:
         """Run a function in a thread, queued fairly among users, and return its result.
 
         Raises:
             TooManyError: if the current user has too many calls queued or running.
         """
-        return await asyncio.wrap_future(self.submit(functools.partial(function, *values, **named)))
+        return await asyncio.wrap_future(self.submit(functools.partial(function, *args, **kwargs)))
 
-    async def pieces(self, made: Iterator[Result]) -> AsyncIterator[Result]:
+    async def iterate(self, items: Iterator[Result]) -> AsyncIterator[Result]:
         """Yield the items of an iterator, each computed as a separate call."""
         end = object()
         while (
-            piece := await asyncio.wrap_future(self._queue(functools.partial(next, made, end)))
+            item := await asyncio.wrap_future(self._queue(functools.partial(next, items, end)))
         ) is not end:
-            yield piece
+            yield item
 
     @contextlib.contextmanager
     def count_open_file(self) -> Iterator[None]:
@@ -97,12 +98,12 @@ class Workers:
         """
         person = current_user().name
         with self._lock:
-            if person and self._open[person] >= self._most_open // 4:
+            if person and self._open[person] >= self._max_open_files // 4:
                 raise TooManyError(
                     f"you are downloading {self._open[person]} files at the same time: wait until a "
                     "download is complete"
                 )
-            if self._open.total() >= self._most_open:
+            if self._open.total() >= self._max_open_files:
                 raise TooManyError("too many files are being downloaded at the moment: try again in a minute")
             self._open[person] += 1
         try:
@@ -126,28 +127,28 @@ class Workers:
         """Return a route handler that runs its work in these threads."""
 
         @functools.wraps(function)
-        async def handle(*values: Any, **named: Any) -> Any:
-            return await self.run(function, *values, **named)
+        async def handle(*args: Any, **kwargs: Any) -> Any:
+            return await self.run(function, *args, **kwargs)
 
         return handle
 
     def _count(self) -> str:
         person = current_user().name
         # Without login, the limit of one user applies to all clients together, so it is larger.
-        most = self._most_asked if person else self._most_asked * self._at_once
+        limit = self._max_requests if person else self._max_requests * self._num_threads
         with self._lock:
-            if self._asked[person] >= most:
+            if self._requests[person] >= limit:
                 raise TooManyError(
-                    f"you have requested {self._what} {most} times at once: wait until a request is complete"
+                    f"you have requested {self._name} {limit} times at once: wait until a request is complete"
                 )
-            self._asked[person] += 1
+            self._requests[person] += 1
         return person
 
     def _uncount(self, person: str) -> None:
         with self._lock:
-            self._asked[person] -= 1
-            if not self._asked[person]:
-                del self._asked[person]
+            self._requests[person] -= 1
+            if not self._requests[person]:
+                del self._requests[person]
 
     def _queue(self, call: Callable[[], Result]) -> Future[Result]:
         result: Future[Result] = Future()
@@ -159,7 +160,7 @@ class Workers:
         return result
 
     def _start_next(self) -> None:
-        while self._running.total() < self._at_once:
+        while self._running.total() < self._num_threads:
             ready = [name for name in self._waiting if not name or self._running[name] < self._per_person]
             if not ready:
                 return
@@ -194,11 +195,11 @@ class Workers:
 
 
 # For clicks, which take milliseconds, so one thread per user is enough.
-CLICKS = Workers("answers", at_once=16, per_person=1, most_asked=100)
+CLICKS = Workers("answers", num_threads=16, per_person=1, max_requests=100)
 # For calls that take a large part of a second or much CPU time, such as exports and searches.
-SLOW = Workers("exports and searches", at_once=2, per_person=1, most_asked=8, most_open=16)
+SLOW = Workers("exports and searches", num_threads=2, per_person=1, max_requests=8, max_open_files=16)
 # For starts, which wait until the supervisor answers.
-STARTS = Workers("starts", at_once=6, per_person=1, most_asked=10)
+STARTS = Workers("starts", num_threads=6, per_person=1, max_requests=10)
 
 
 class Router(APIRouter):
@@ -210,15 +211,15 @@ class Router(APIRouter):
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add a route."""
         if not inspect.iscoroutinefunction(endpoint):
-            endpoint = CLICKS.handler(_encoding(endpoint))
-        super().add_api_route(path, _answering_refusals(endpoint), **options)
+            endpoint = CLICKS.handler(_encode_result(endpoint))
+        super().add_api_route(path, _convert_refusals(endpoint), **options)
 
 
-def _answering_refusals(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+def _convert_refusals(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(endpoint)
-    async def answer(*values: Any, **named: Any) -> Any:
+    async def answer(*args: Any, **kwargs: Any) -> Any:
         try:
-            return await endpoint(*values, **named)
+            return await endpoint(*args, **kwargs)
         except ValueError as error:
             if (status := getattr(error, "http_status", None)) is None:
                 raise
@@ -227,29 +228,29 @@ def _answering_refusals(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
-def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
+def _encode_result(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function return an encoded response, because FastAPI would encode it on the event loop."""
 
     @functools.wraps(function)
-    def answer(*values: Any, **named: Any) -> Response:
-        found = function(*values, **named)
-        if isinstance(found, Response):
-            return found
-        return Response(orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")
+    def answer(*args: Any, **kwargs: Any) -> Response:
+        result = function(*args, **kwargs)
+        if isinstance(result, Response):
+            return result
+        return Response(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")
 
     return answer
 
 
 # Gets a quarter of a core while training uses all of them; with less, an export would take minutes.
 NICENESS = 5
-PIECE_BYTES = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 
 
 class SlowProcessError(OSError):
     """The process failed before it finished."""
 
 
-def module_output(module: str, asked: Any) -> Iterator[bytes]:
+def module_output(module: str, request: Any) -> Iterator[bytes]:
     """Yield the output of `python -m MODULE` for this JSON input; the process ends with the page.
 
     Raises:
@@ -266,25 +267,25 @@ def module_output(module: str, asked: Any) -> Iterator[bytes]:
         try:
             make_nice(process)
             with contextlib.suppress(BrokenPipeError):  # the exit code is more informative
-                process.stdin.write(orjson.dumps(asked))
+                process.stdin.write(orjson.dumps(request))
                 process.stdin.close()
-            while piece := process.stdout.read1(PIECE_BYTES):  # type: ignore[attr-defined]
-                yield piece
+            while chunk := process.stdout.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+                yield chunk
             if process.wait() != 0:
                 raise SlowProcessError(f"{module} ended with {process.returncode}")
         finally:
             process.kill()
 
 
-def file_pieces(path: Path) -> Iterator[bytes]:
+def file_chunks(path: Path) -> Iterator[bytes]:
     """Yield the content of a regular file.
 
     Raises:
         OSError, ValueError: if it cannot be read.
     """
     with plain_files.open_plain(path) as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
 
 
 def make_nice(process: subprocess.Popen[bytes]) -> None:
@@ -294,27 +295,27 @@ def make_nice(process: subprocess.Popen[bytes]) -> None:
 
 
 # Time limit per chunk of up to a megabyte: a slow client occupies a process and a slot that others wait for.
-TAKEN_WITHIN_S = 60.0
+CHUNK_TIMEOUT_S = 60.0
 
 
 class GeneratedFile(StreamingResponse):
     """A downloaded file, generated by workers chunk by chunk."""
 
-    def __init__(self, workers: Workers, pieces: Iterator[bytes], name: str, media_type: str) -> None:
+    def __init__(self, workers: Workers, chunks: Iterator[bytes], name: str, media_type: str) -> None:
         """Create the response.
 
         Args:
             name: file name of plain letters, because the header does not escape it.
         """
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
-        super().__init__(workers.pieces(pieces), media_type=media_type, headers=headers)
+        super().__init__(workers.iterate(chunks), media_type=media_type, headers=headers)
         self._workers = workers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the file, unless too many are being sent; abort if the client is too slow."""
 
         async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(TAKEN_WITHIN_S):
+            async with asyncio.timeout(CHUNK_TIMEOUT_S):
                 await send(message)
 
         try:

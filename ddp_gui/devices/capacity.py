@@ -136,7 +136,7 @@ def _answer(cache_file: Path | None) -> Mapping[str, Any]:
     Only a positive answer is cached: the cause of a negative one will probably be fixed soon.
     """
     machine = _machine()
-    kept = trainer_process.remembered(cache_file)
+    kept = trainer_process.read_cached(cache_file)
     if kept is not None and kept.get("machine") == machine:
         return kept
     print("Asking torch which GPUs it can use …", flush=True)
@@ -148,7 +148,7 @@ def _answer(cache_file: Path | None) -> Mapping[str, Any]:
             "obstacle": {"reason": f"torch could not list its GPUs: {_last_line(error)}", "remedy": AGAIN}
         }
     if answer["obstacle"] is None:
-        trainer_process.remember(cache_file, answer)
+        trainer_process.write_cached(cache_file, answer)
     return answer
 
 

@@ -19,35 +19,35 @@ from ddp_gui.http.front import Refused, Scope
 MAX_SESSIONS = 500
 # Maximum number of a user's calls with unfetched results, because a result may be a long list.
 MAX_UNFETCHED = 200
-HEARTBEAT = "/gradio_api/heartbeat/"
-DATA = "/gradio_api/queue/data"
+HEARTBEAT_PATH = "/gradio_api/heartbeat/"
+DATA_PATH = "/gradio_api/queue/data"
 # Separator that neither account names nor session names from browsers may contain.
-_BETWEEN = "~"
+_SEPARATOR = "~"
 
 
-def make_own(call: dict[str, Any], *, waits: bool) -> None:
+def bind_to_user(call: dict[str, Any], *, waits: bool) -> None:
     """Bind a call's session to the current user. A call whose result is fetched later gets a session."""
     session = call.get("session_hash")
     if current_user().name and (session is not None or waits):
-        call["session_hash"] = _own(session or secrets.token_hex(8))
+        call["session_hash"] = _user_session(session or secrets.token_hex(8))
 
 
-def own_address(scope: Scope, path: str) -> Scope:
+def rewrite_to_own_session(scope: Scope, path: str) -> Scope:
     """Rewrite a request for a session's events to the current user's session of this name."""
     if not current_user().name:
         return scope
-    if path.startswith(HEARTBEAT):
-        front, _, session = str(scope["path"]).rpartition("/")
-        address = f"{front}/{_own(session)}"
+    if path.startswith(HEARTBEAT_PATH):
+        prefix, _, session = str(scope["path"]).rpartition("/")
+        address = f"{prefix}/{_user_session(session)}"
         return {**scope, "path": address, "raw_path": address.encode()}
-    if path == DATA:
-        asked = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-        asked["session_hash"] = _own(asked.get("session_hash", ""))
-        return {**scope, "query_string": urlencode(asked).encode()}
+    if path == DATA_PATH:
+        query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        query["session_hash"] = _user_session(query.get("session_hash", ""))
+        return {**scope, "query_string": urlencode(query).encode()}
     return scope
 
 
-def refuse_others(queue: Queue, event: Any) -> None:
+def refuse_foreign_call(queue: Queue, event: Any) -> None:
     """Refuse to fetch or end another user's call.
 
     Args:
@@ -57,11 +57,11 @@ def refuse_others(queue: Queue, event: Any) -> None:
     """
     if not isinstance(event, str):
         return
-    found = queue.event_ids_to_events.get(event)
+    stored_event = queue.event_ids_to_events.get(event)
     # A finished event is removed, but its id stays until the result is fetched.
-    sessions = [found.session_hash] if found is not None else []
+    sessions = [stored_event.session_hash] if stored_event is not None else []
     sessions += [name for name, events in list(queue.pending_event_ids_session.items()) if event in events]
-    if any(_person(session) != current_user().name for session in sessions):
+    if any(_session_user(session) != current_user().name for session in sessions):
         raise Refused(404, "Not found.")
 
 
@@ -69,11 +69,11 @@ def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
     """Drop the oldest sessions of the user with the most, because Gradio keeps unfetched results forever."""
     messages = queue.pending_messages_per_session
     while len(messages) > MAX_SESSIONS:
-        _forget(queue, _oldest_of_most(messages))
+        _forget(queue, _oldest_session_of_busiest_user(messages))
     unfetched = {
         session: len(events)
         for session, events in queue.pending_event_ids_session.items()
-        if events and _person(session) == current_user().name
+        if events and _session_user(session) == current_user().name
     }
     while sum(unfetched.values()) > MAX_UNFETCHED:
         oldest = next(iter(unfetched))
@@ -83,7 +83,7 @@ def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
         return
     with states.lock:
         while len(states.session_data) > MAX_SESSIONS:
-            session = _oldest_of_most(list(states.session_data))
+            session = _oldest_session_of_busiest_user(list(states.session_data))
             del states.session_data[session]
             states.time_last_used.pop(session, None)
 
@@ -97,15 +97,15 @@ def _forget(queue: Queue, session: str) -> None:
             event.alive = False
 
 
-def _oldest_of_most(sessions: Collection[str]) -> str:
-    most = Counter(map(_person, sessions)).most_common(1)[0][0]
-    return next(session for session in sessions if _person(session) == most)
+def _oldest_session_of_busiest_user(sessions: Collection[str]) -> str:
+    busiest_user = Counter(map(_session_user, sessions)).most_common(1)[0][0]
+    return next(session for session in sessions if _session_user(session) == busiest_user)
 
 
-def _own(session: str) -> str:
-    return f"{current_user().name}{_BETWEEN}{session}"
+def _user_session(session: str) -> str:
+    return f"{current_user().name}{_SEPARATOR}{session}"
 
 
-def _person(session: str) -> str:
-    name, between, _ = session.partition(_BETWEEN)
-    return name if between else ""
+def _session_user(session: str) -> str:
+    name, separator, _ = session.partition(_SEPARATOR)
+    return name if separator else ""

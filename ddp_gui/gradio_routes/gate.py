@@ -31,7 +31,7 @@ from starlette.routing import Mount
 from ddp_gui.background import loop_delay
 from ddp_gui.gradio_routes import callers
 from ddp_gui.gradio_routes import uploads as uploads_module
-from ddp_gui.gradio_routes.sent_values import Functions, checked_body
+from ddp_gui.gradio_routes.sent_values import Functions, read_checked_body
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import front, shell
 from ddp_gui.http.front import (
@@ -51,24 +51,24 @@ from ddp_gui.http.front import (
     check_headers,
     drop_body,
     network_of,
-    send_answer,
+    send_refusal,
 )
 from ddp_gui.http.own_proxy import ORIGINS_KEY, OwnProxy
 
 _MAX_PATH, _MAX_NAME = 1000, 200
 _NAME = r"[A-Za-z0-9_]+"
-_READ = re.compile(
+_READ_PATHS = re.compile(
     r"/|/config/?|/theme\.css|/robots\.txt|/favicon\.ico"
     r"|/assets/[\w.-]+|/static/(js|img|fonts|css)/[\w./-]+"
     r"|/gradio_api/(info/?|queue/data|startup-events|app_id/?|heartbeat/\w+|theme\.css)"
     rf"|/gradio_api/call/{_NAME}/\w+",
     re.ASCII,
 )
-_WRITE = re.compile(
+_WRITE_PATHS = re.compile(
     rf"/gradio_api/(queue/join/?|upload/?|cancel/?|reset/?|(run|api|call)/{_NAME}/?)", re.ASCII
 )
-_FETCHED = re.compile(rf"/gradio_api/call/{_NAME}/(\w+)", re.ASCII)
-_CALLED = re.compile(rf"/gradio_api/(?:run|api|call)/({_NAME})/?")
+_RESULT_PATH = re.compile(rf"/gradio_api/call/{_NAME}/(\w+)", re.ASCII)
+_CALL_PATH = re.compile(rf"/gradio_api/(?:run|api|call)/({_NAME})/?")
 # The manifest is for installable apps, which this page is not; browsers would request it without a proxy's
 # prefix.
 _MANIFEST = re.compile(rb'\s*<link rel="manifest"[^>]*>')
@@ -90,11 +90,11 @@ def route_path(scope: Scope) -> str:
 
 def is_open(method: str, path: str) -> bool:
     """Return True if Gradio may answer this request."""
-    wanted = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(method)
+    pattern = {"GET": _READ_PATHS, "HEAD": _READ_PATHS, "POST": _WRITE_PATHS}.get(method)
     # Valid file names: without two successive dots, and within a file system's limits. Other names cause
     # internal errors.
-    is_name = ".." not in path and len(path) < _MAX_PATH and max(map(len, path.split("/"))) < _MAX_NAME
-    return wanted is not None and is_name and bool(wanted.fullmatch(path))
+    is_valid_name = ".." not in path and len(path) < _MAX_PATH and max(map(len, path.split("/"))) < _MAX_NAME
+    return pattern is not None and is_valid_name and bool(pattern.fullmatch(path))
 
 
 class _Allowlist:
@@ -104,9 +104,9 @@ class _Allowlist:
         self._gradio = gradio
         self._demo = demo
         # Exclude functions that run only in the browser.
-        here = {number: function for number, function in demo.fns.items() if function.fn}
-        self._names = {number: function.api_name for number, function in here.items()}
-        self._inputs = {number: function.inputs for number, function in here.items()}
+        server_functions = {number: function for number, function in demo.fns.items() if function.fn}
+        self._names = {number: function.api_name for number, function in server_functions.items()}
+        self._inputs = {number: function.inputs for number, function in server_functions.items()}
         self._uploads = uploads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,7 +117,7 @@ class _Allowlist:
         try:
             if not is_open(scope["method"], path):
                 if front.asks_for_page(scope, path):
-                    await shell.nothing_here(path)(scope, receive, send)
+                    await shell.not_found_page(path)(scope, receive, send)
                     return
                 raise Refused(404, "Not found.")
             if path.rstrip("/") == UPLOAD:
@@ -125,22 +125,22 @@ class _Allowlist:
                 return
             queue = self._demo._queue  # noqa: SLF001 - no setting of Gradio limits it
             if scope["method"] == "POST":
-                called = _CALLED.fullmatch(path)
+                match = _CALL_PATH.fullmatch(path)
                 functions = Functions(
                     names=self._names,
-                    called=called[1] if called else None,
+                    called=match[1] if match else None,
                     inputs=self._inputs,
                     answers_later=path.startswith("/gradio_api/call/"),
                 )
-                incoming = self._uploads.incoming_of_sender()
-                receive = await checked_body(receive, incoming, functions, queue, scope)
+                incoming = self._uploads.user_incoming_folder()
+                receive = await read_checked_body(receive, incoming, functions, queue, scope)
                 callers.forget_oldest(queue, self._demo.state_holder)
-            elif fetched := _FETCHED.fullmatch(path):
-                callers.refuse_others(queue, fetched[1])
+            elif fetched := _RESULT_PATH.fullmatch(path):
+                callers.refuse_foreign_call(queue, fetched[1])
             else:
-                scope = callers.own_address(scope, path)
+                scope = callers.rewrite_to_own_session(scope, path)
         except Refused as refused:
-            await send_answer(send, refused)
+            await send_refusal(send, refused)
             return
         if path == "/":
             scope[loop_delay.FUNCTION] = ""
@@ -152,40 +152,40 @@ class _Allowlist:
 async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -> None:
     """Serve Gradio's page with a policy that allows, by hash, only its own inline scripts."""
     takes_gzip = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
-    plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
-    begun: Message = {}
-    pieces: list[bytes] = []
+    plain_headers = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
+    start_message: Message = {}
+    chunks: list[bytes] = []
 
     async def collect(message: Message) -> None:
         if message["type"] == "http.response.start":
-            begun.update(message)
+            start_message.update(message)
         else:
-            pieces.append(message.get("body", b""))
+            chunks.append(message.get("body", b""))
 
-    await gradio({**scope, "headers": plain}, receive, collect)
-    body = _MANIFEST.sub(b"", b"".join(pieces))
-    headers = [(name, value) for name, value in begun["headers"] if name.lower() != b"content-length"]
+    await gradio({**scope, "headers": plain_headers}, receive, collect)
+    body = _MANIFEST.sub(b"", b"".join(chunks))
+    headers = [(name, value) for name, value in start_message["headers"] if name.lower() != b"content-length"]
     headers.append((front.POLICY_HEADER, _policy(body).encode()))
     if takes_gzip and scope["method"] == "GET":
-        body = _compressed(body)
+        body = _gzip(body)
         headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
     headers.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": begun["status"], "headers": headers})
+    await send({"type": "http.response.start", "status": start_message["status"], "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 # The page depends only on the host name of the request.
 @functools.lru_cache(maxsize=8)
 def _policy(body: bytes) -> str:
-    return front.gradio_page(_INLINE_SCRIPT.findall(body.decode("utf-8", errors="replace")))
+    return front.gradio_page_policy(_INLINE_SCRIPT.findall(body.decode("utf-8", errors="replace")))
 
 
 @functools.lru_cache(maxsize=8)
-def _compressed(body: bytes) -> bytes:
+def _gzip(body: bytes) -> bytes:
     return gzip.compress(body, compresslevel=6)
 
 
-_original = SessionState.__init__
+_original_init = SessionState.__init__
 _move_files = processing_utils.async_move_files_to_cache
 _add_root_url = processing_utils.add_root_url
 
@@ -198,16 +198,16 @@ class _Object(dict[str, Any]):
     """An object of a named endpoint, which contains no files, so that Gradio need not search it."""
 
 
-def _begin(self: SessionState, blocks: Any) -> None:
+def _init_without_copy(self: SessionState, blocks: Any) -> None:
     # Skip the copy of the components' settings: only deep links need it, and they are disabled. Settings that
     # a handler changes are added later.
-    _original(self, SimpleNamespace(default_config=blocks.default_config, blocks={}))  # type: ignore[arg-type]
+    _original_init(self, SimpleNamespace(default_config=blocks.default_config, blocks={}))  # type: ignore[arg-type]
 
 
-async def _move_files_unless_plain(data: Any, block: Any, *options: Any, **named: Any) -> Any:
+async def _move_files_unless_plain(data: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
     # Values of named endpoints contain no files.
     if not isinstance(block, Api):
-        return await _move_files(data, block, *options, **named)
+        return await _move_files(data, block, *args, **kwargs)
     return _List(data) if isinstance(data, list) else _Object(data) if isinstance(data, dict) else data
 
 
@@ -217,10 +217,10 @@ def _add_root_url_unless_plain(data: Any, root_url: str, previous_root_url: str 
     return _add_root_url(data, root_url, previous_root_url)
 
 
-def _kinds(kind: type[Block]) -> Iterator[type[Block]]:
-    for narrower in kind.__subclasses__():
-        yield narrower
-        yield from _kinds(narrower)
+def _all_subclasses(base: type[Block]) -> Iterator[type[Block]]:
+    for subclass in base.__subclasses__():
+        yield subclass
+        yield from _all_subclasses(subclass)
 
 
 def shorten_session_starts() -> None:
@@ -230,16 +230,16 @@ def shorten_session_starts() -> None:
     values of named endpoints are not searched for files. The signature of each component is cached, because
     Gradio computes it 240 times to fill in the form, which takes 20 ms.
     """
-    for kind in _kinds(Block):
+    for kind in _all_subclasses(Block):
         kind.__init__.__signature__ = inspect.signature(kind.__init__)  # type: ignore[attr-defined]
     processing_utils.async_move_files_to_cache = _move_files_unless_plain
     processing_utils.add_root_url = _add_root_url_unless_plain
-    SessionState.__init__ = _begin  # type: ignore[method-assign]
+    SessionState.__init__ = _init_without_copy  # type: ignore[method-assign]
     utils.MatplotlibBackendMananger = contextlib.nullcontext  # type: ignore[misc, assignment]
 
 
 FORM_BYTES = 100_000  # overhead of the form around the file
-FROM_ELSEWHERE = (
+CROSS_SITE_TEXT = (
     "Requests from another site are refused. If a proxy serves this page over https, the proxy must send "
     "X-Forwarded-Proto, and the page needs the option --proxy-from with the proxy's address."
 )
@@ -254,10 +254,10 @@ class Gate:
         self._app = app
         self._frames = () if own_proxy is None else own_proxy.frames
         # Names given by `--host` and `--allow-host`: a proxy may use them, so their pages are ours, too.
-        self._given = list(allowed)
+        self._host_options = list(allowed)
         self._allowed = {name.lower() for name in allowed}
         self._hosts = Hosts([host, *allowed])
-        self._at_once = RequestCounter()
+        self._requests = RequestCounter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
@@ -270,33 +270,33 @@ class Gate:
             return
 
         loop_delay.begin_request(scope)
-        has_begun = False
+        has_started = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal has_begun
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                has_begun = True
+                has_started = True
                 message["headers"] = front.merge_policies(message.get("headers", []), self._frames)
             await send(message)
 
         try:
-            self._check(scope)
-            with self._at_once.admit(network_of((scope.get("client") or ("",))[0])):
+            self._check_request(scope)
+            with self._requests.admit(network_of((scope.get("client") or ("",))[0])):
                 await self._app(scope, receive, send_with_headers)
         except Refused as refused:
             await drop_body(scope, receive)
-            await send_answer(send_with_headers, refused)
+            await send_refusal(send_with_headers, refused)
         finally:
             # Answer internal errors here, because uvicorn's answer would lack the security headers.
-            if not has_begun:
-                await send_answer(send_with_headers, Refused(500, "Internal error of the server."))
+            if not has_started:
+                await send_refusal(send_with_headers, Refused(500, "Internal error of the server."))
 
-    def _check(self, scope: Scope) -> None:
+    def _check_request(self, scope: Scope) -> None:
         check_headers(scope)
-        hosts = self._hosts_of(scope)
+        hosts = self._host_headers(scope)
         # Only the user's own proxy knows the name by which the user reaches it.
-        are_ours = front.is_host if ORIGINS_KEY in scope else self._hosts.are_ours
-        if len(hosts) != 1 or not are_ours(hosts[0]):
+        accepts = front.is_host if ORIGINS_KEY in scope else self._hosts.accepts
+        if len(hosts) != 1 or not accepts(hosts[0]):
             raise Refused(
                 403,
                 "This server does not serve this host name. Use the machine's IP address instead, or start "
@@ -308,8 +308,8 @@ class Gate:
             raise Refused(
                 414, f"The path of the URL is too long; allowed: at most {MAX_PATH_LENGTH:,} characters."
             )
-        if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}, is_framed=bool(self._frames)):
-            raise Refused(403, FROM_ELSEWHERE)
+        if _is_cross_site(scope, {hosts[0].lower(), *self._allowed}, is_framed=bool(self._frames)):
+            raise Refused(403, CROSS_SITE_TEXT)
         if hosts[0] in _own_addresses(scope) and scope.get(FORWARDED_KEY) and route_path(scope) == "/":
             # Without a valid Host, Gradio's page stays empty: it requests all files from that host.
             raise Refused(
@@ -320,16 +320,16 @@ class Gate:
         is_upload = scope["path"].rstrip("/").endswith(UPLOAD)
         check_body(scope, uploads_module.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
 
-    def _hosts_of(self, scope: Scope) -> list[str]:
+    def _host_headers(self, scope: Scope) -> list[str]:
         """Return the Host values, or the first name of `--allow-host` if a proxy has replaced Host."""
-        hosts = _values(scope, b"host")
+        hosts = _header_values(scope, b"host")
         # Never replace other names, which a page of another site could send (DNS rebinding).
-        is_lost = not hosts or (len(hosts) == 1 and hosts[0] in _own_addresses(scope))
-        if not (is_lost and scope.get(FORWARDED_KEY) and self._given):
+        is_replaced = not hosts or (len(hosts) == 1 and hosts[0] in _own_addresses(scope))
+        if not (is_replaced and scope.get(FORWARDED_KEY) and self._host_options):
             return hosts
-        others = [(name, value) for name, value in scope["headers"] if name != b"host"]
-        scope["headers"] = [(b"host", self._given[0].encode("latin-1")), *others]
-        return [self._given[0]]
+        other_headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+        scope["headers"] = [(b"host", self._host_options[0].encode("latin-1")), *other_headers]
+        return [self._host_options[0]]
 
 
 def _own_addresses(scope: Scope) -> set[str]:
@@ -338,7 +338,7 @@ def _own_addresses(scope: Scope) -> set[str]:
     return {f"{name}:{port}" for name in (host, f"[{host}]", "localhost", "127.0.0.1")}
 
 
-def _is_from_elsewhere(scope: Scope, ours: Collection[str], *, is_framed: bool = False) -> bool:
+def _is_cross_site(scope: Scope, own_hosts: Collection[str], *, is_framed: bool = False) -> bool:
     """Return True if the request comes from another site's page; a top-level navigation is allowed.
 
     Args:
@@ -346,20 +346,20 @@ def _is_from_elsewhere(scope: Scope, ours: Collection[str], *, is_framed: bool =
     """
     # http and https with the same name are different origins.
     scheme = scope.get("scheme", "http")
-    origins = scope.get(ORIGINS_KEY) or {f"{scheme}://{name}" for name in ours}
-    if any(origin.lower() not in origins for origin in _values(scope, b"origin")):
+    origins = scope.get(ORIGINS_KEY) or {f"{scheme}://{name}" for name in own_hosts}
+    if any(origin.lower() not in origins for origin in _header_values(scope, b"origin")):
         return True
     # Browsers send Fetch Metadata only to trustworthy origins, which are TLS and this machine itself.
-    site = _values(scope, b"sec-fetch-site")
+    site = _header_values(scope, b"sec-fetch-site")
     if not set(site) & {"cross-site", "same-site"}:
         return False
-    is_link = _values(scope, b"sec-fetch-mode") == ["navigate"] and scope["method"] in ("GET", "HEAD")
+    is_link = _header_values(scope, b"sec-fetch-mode") == ["navigate"] and scope["method"] in ("GET", "HEAD")
     targets = (["document"], [], ["iframe"]) if is_framed else (["document"], [])
-    return not (is_link and _values(scope, b"sec-fetch-dest") in targets)
+    return not (is_link and _header_values(scope, b"sec-fetch-dest") in targets)
 
 
-def _values(scope: Scope, wanted: bytes) -> list[str]:
-    return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+def _header_values(scope: Scope, header_name: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == header_name]
 
 
 NOT_A_FORM = "An upload must be one file, sent as a form."
@@ -376,11 +376,11 @@ async def take_upload(uploads: Uploads, scope: Scope, receive: Receive, send: Se
     size_bytes = int(request.headers["content-length"])
     with ExitStack() as stack:
         try:
-            place = await asyncio.to_thread(stack.enter_context, uploads.receiving(size_bytes))
+            folder = await asyncio.to_thread(stack.enter_context, uploads.make_upload_folder(size_bytes))
         except uploads_module.NoRoomError as error:
             raise Refused(507, f"The server currently has no space for this file: {error}.") from error
         try:
-            path = await _write(request, place)
+            path = await _write(request, folder)
         except ClientDisconnect as error:
             raise Refused(400, "The upload was interrupted.") from error
         # ValueError is also the parser's error for an invalid boundary.
@@ -389,7 +389,7 @@ async def take_upload(uploads: Uploads, scope: Scope, receive: Receive, send: Se
         await JSONResponse([str(path)])(scope, receive, send)
 
 
-async def _write(request: Request, place: Path) -> Path:
+async def _write(request: Request, folder: Path) -> Path:
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise ValueError(NOT_A_FORM)
     # Refuse fields that are not files, because they are kept in memory at any length.
@@ -398,7 +398,7 @@ async def _write(request: Request, place: Path) -> Path:
         request.stream(),
         max_files=1,
         max_fields=0,
-        upload_dir=place,
+        upload_dir=folder,
         max_file_size=uploads_module.MAX_BYTES,
     )
     file = (await parser.parse()).get("files")
@@ -406,5 +406,5 @@ async def _write(request: Request, place: Path) -> Path:
         raise ValueError(NOT_A_FORM)
     await file.close()
     name = strip_invalid_filename_characters(Path(file.filename or "").name).lstrip(".")
-    (written,) = place.iterdir()
-    return written.rename(place / (name or "upload"))
+    (stored,) = folder.iterdir()
+    return stored.rename(folder / (name or "upload"))

@@ -48,7 +48,7 @@ class Functions:
     answers_later: bool = False
 
 
-async def checked_body(
+async def read_checked_body(
     receive: Receive,
     incoming: Path,
     functions: Functions,
@@ -65,14 +65,14 @@ async def checked_body(
         Refused: if the body is not JSON, is nested too deep or too large, or contains a file that was not
             uploaded, or an invalid function or session.
     """
-    pieces = []
+    chunks = []
     while True:
         message = await receive()
-        pieces.append(message.get("body", b""))
+        chunks.append(message.get("body", b""))
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             break
-    body = b"".join(pieces)
-    value = _parsed(body)
+    body = b"".join(chunks)
+    value = _parse(body)
     name = _check_call(value, functions) if isinstance(value, dict) else None
     if scope is not None and name is not None:
         scope[loop_delay.FUNCTION] = name
@@ -83,19 +83,19 @@ async def checked_body(
         raise Refused(400, "This file was not uploaded: choose it again.")
     if isinstance(value, dict):
         if queue is not None:
-            callers.refuse_others(queue, value.get("event_id"))
+            callers.refuse_foreign_call(queue, value.get("event_id"))
         if current_user().name:
-            callers.make_own(value, waits=functions.answers_later)
+            callers.bind_to_user(value, waits=functions.answers_later)
             body = orjson.dumps(value)
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def again() -> Message:
-        return waiting.pop() if waiting else await receive()
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
 
-    return again
+    return replay
 
 
-def _parsed(body: bytes) -> Any:
+def _parse(body: bytes) -> Any:
     # Large requests are lists of ids or long texts, with few other parts.
     max_parts = front.MAX_PARTS if len(body) <= front.MAX_BYTES else MAX_PARTS_OF_A_LONG_CALL
     try:
@@ -113,7 +113,7 @@ def _files_in(value: Any) -> list[Any]:
     level, files = [value], []
     for _ in range(MAX_DEPTH):
         files += [inner["path"] for inner in level if isinstance(inner, dict) and "path" in inner]
-        level = [inner for outer in level for inner in _inside(outer)]
+        level = [inner for outer in level for inner in _children(outer)]
         if not level:
             break
     else:
@@ -123,7 +123,7 @@ def _files_in(value: Any) -> list[Any]:
     return files
 
 
-def _inside(value: Any) -> list[Any]:
+def _children(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
     return list(value.values()) if isinstance(value, dict) else []
@@ -151,18 +151,18 @@ def _check_call(call: dict[str, Any], functions: Functions) -> str | None:
 def _check_values(values: Any, functions: Functions, number: int | None) -> None:
     """Refuse missing values and impossible types, because Gradio does not check these."""
     if number is None:
-        number = next((each for each, name in functions.names.items() if name == functions.called), None)
-    wanted = functions.inputs.get(number) if number is not None else None
-    if wanted is None:
+        number = next((index for index, name in functions.names.items() if name == functions.called), None)
+    components = functions.inputs.get(number) if number is not None else None
+    if components is None:
         return
-    if not isinstance(values, list) or len(values) < len(wanted):
-        raise Refused(400, f"This function takes {len(wanted)} values, as a list named data.")
-    for value, component in zip(values, wanted, strict=False):
-        if not _fits(value, component):
+    if not isinstance(values, list) or len(values) < len(components):
+        raise Refused(400, f"This function takes {len(components)} values, as a list named data.")
+    for value, component in zip(values, components, strict=False):
+        if not _is_valid(value, component):
             raise Refused(400, f"This value is not valid for {type(component).__name__}.")
 
 
-def _fits(value: Any, component: Any) -> bool:
+def _is_valid(value: Any, component: Any) -> bool:
     if isinstance(component, gr.UploadButton):
         return isinstance(value, dict) and isinstance(value.get("path"), str)
     if isinstance(component, gr.Dropdown) and component.multiselect:

@@ -30,22 +30,22 @@ KINDS = (
     ".txt",
 )
 MAX_BYTES = 2 * 1024**3
-MAX_KEPT_BYTES = 20 * 1024**3
+MAX_STORED_BYTES = 20 * 1024**3
 # Limit per user with login, so that a few users cannot use up the space.
-MAX_KEPT_BYTES_OF_ONE = 4 * 1024**3
+MAX_STORED_BYTES_PER_USER = 4 * 1024**3
 # Minimum size that a file counts, because a million small files would also fill a disk.
-FEWEST_BYTES = 1024**2
-LEFT_FREE_BYTES = 1024**3
+MIN_COUNTED_BYTES = 1024**2
+RESERVED_BYTES = 1024**3
 FORGOTTEN_AFTER_S = 3600.0
 _INCOMING = ".incoming"
-_ASK = "Ask the administrator of this machine to delete unneeded files"
+_ASK_ADMIN = "Ask the administrator of this machine to delete unneeded files"
 
 
 class NoRoomError(Exception):
     """The space is insufficient for an upload; the message gives the reason."""
 
 
-def folder_beside(runs_dir: Path) -> Path:
+def uploads_folder(runs_dir: Path) -> Path:
     """Return the folder that contains the users' uploads."""
     return runs_dir.resolve().parent / "uploads"
 
@@ -68,36 +68,36 @@ class Uploads:
         self._access = access
         self._lock = threading.Lock()
         # The folders that are being written, with their maximum size.
-        self._arriving: dict[Path, int] = {}
+        self._in_progress: dict[Path, int] = {}
         # Gradio reads files only below this folder.
         self.incoming = make_incoming(folder.resolve())
 
-    def incoming_of_sender(self) -> Path:
+    def user_incoming_folder(self) -> Path:
         """Return the folder of the current user's new uploads."""
         name = current_user().name
         return self.incoming / PEOPLE / name if name else self.incoming / "everybody"
 
     @contextlib.contextmanager
-    def receiving(self, size_bytes: int) -> Iterator[Path]:
+    def make_upload_folder(self, size_bytes: int) -> Iterator[Path]:
         """Yield a new folder for one upload of this size. The folder is deleted if the block raises.
 
         Raises:
             NoRoomError: if this upload and those in progress would need too much space.
         """
         with self._lock:
-            self._check_room(size_bytes)
-            place = self.incoming_of_sender() / secrets.token_urlsafe(16)
-            self._arriving[place] = size_bytes
-        is_whole = False
+            self._check_space(size_bytes)
+            folder = self.user_incoming_folder() / secrets.token_urlsafe(16)
+            self._in_progress[folder] = size_bytes
+        is_complete = False
         try:
-            private_files.make_folder(place)
-            yield place
-            is_whole = True
+            private_files.make_folder(folder)
+            yield folder
+            is_complete = True
         finally:
-            if not is_whole:
-                shutil.rmtree(place, ignore_errors=True)
+            if not is_complete:
+                shutil.rmtree(folder, ignore_errors=True)
             with self._lock:
-                del self._arriving[place]
+                del self._in_progress[folder]
 
     def find(self, uploaded: str) -> Path:
         """Return a new upload of the current user, after checking the path, which a client may choose.
@@ -105,10 +105,10 @@ class Uploads:
         Raises:
             ValueError: if the current user did not upload it.
         """
-        source, inside = Path(uploaded), self.incoming_of_sender().resolve()
+        source, own_folder = Path(uploaded), self.user_incoming_folder().resolve()
         if (
             not is_plain_path(uploaded)
-            or not source.resolve().is_relative_to(inside)
+            or not source.resolve().is_relative_to(own_folder)
             or source.is_symlink()
             or not source.is_file()
         ):
@@ -149,36 +149,44 @@ class Uploads:
         for path in sorted(self.incoming.rglob("*"), reverse=True):
             # Ignore errors: an upload may have been moved meanwhile, or its folder is being written.
             with contextlib.suppress(OSError):
-                about = path.lstat()
-                if about.st_mtime >= oldest:
+                file_stat = path.lstat()
+                if file_stat.st_mtime >= oldest:
                     continue
-                if stat.S_ISDIR(about.st_mode):
+                if stat.S_ISDIR(file_stat.st_mode):
                     path.rmdir()
                 else:
                     path.unlink()
 
-    def _check_room(self, size_bytes: int) -> None:
-        asked_bytes = max(size_bytes, FEWEST_BYTES)
-        free_bytes = shutil.disk_usage(self._folder).free - sum(self._arriving.values())
-        if free_bytes - size_bytes < LEFT_FREE_BYTES:
+    def _check_space(self, size_bytes: int) -> None:
+        required_bytes = max(size_bytes, MIN_COUNTED_BYTES)
+        free_bytes = shutil.disk_usage(self._folder).free - sum(self._in_progress.values())
+        if free_bytes - size_bytes < RESERVED_BYTES:
             raise NoRoomError("the disk is nearly full")
-        if self._size_bytes(self._folder) + asked_bytes > MAX_KEPT_BYTES:
-            raise NoRoomError(f"the limit for all uploads together is {_in_gib(MAX_KEPT_BYTES)} GiB. {_ASK}")
+        if self._size_bytes(self._folder) + required_bytes > MAX_STORED_BYTES:
+            raise NoRoomError(
+                f"the limit for all uploads together is {_in_gib(MAX_STORED_BYTES)} GiB. {_ASK_ADMIN}"
+            )
         if not current_user().name:
             return
-        own_bytes = sum(map(self._size_bytes, (self._access.own_uploads(), self.incoming_of_sender())))
-        if own_bytes + asked_bytes > MAX_KEPT_BYTES_OF_ONE:
-            raise NoRoomError(f"the limit for your uploads is {_in_gib(MAX_KEPT_BYTES_OF_ONE)} GiB. {_ASK}")
+        own_bytes = sum(map(self._size_bytes, (self._access.own_uploads(), self.user_incoming_folder())))
+        if own_bytes + required_bytes > MAX_STORED_BYTES_PER_USER:
+            raise NoRoomError(
+                f"the limit for your uploads is {_in_gib(MAX_STORED_BYTES_PER_USER)} GiB. {_ASK_ADMIN}"
+            )
 
     def _size_bytes(self, folder: Path) -> int:
         """Return the bytes used below a folder; an upload in progress counts with its maximum size."""
-        arriving = {place: size for place, size in self._arriving.items() if place.is_relative_to(folder)}
-        size_bytes = sum(max(size, FEWEST_BYTES) for size in arriving.values())
+        in_progress = {
+            folder_path: size
+            for folder_path, size in self._in_progress.items()
+            if folder_path.is_relative_to(folder)
+        }
+        size_bytes = sum(max(size, MIN_COUNTED_BYTES) for size in in_progress.values())
         for path in folder.rglob("*"):
             with contextlib.suppress(FileNotFoundError):
-                about = path.lstat()
-                if not stat.S_ISDIR(about.st_mode) and path.parent not in arriving:
-                    size_bytes += max(about.st_size, FEWEST_BYTES)
+                file_stat = path.lstat()
+                if not stat.S_ISDIR(file_stat.st_mode) and path.parent not in in_progress:
+                    size_bytes += max(file_stat.st_size, MIN_COUNTED_BYTES)
         return size_bytes
 
 

@@ -24,7 +24,7 @@ def bundle(*entries: str) -> str:
             f"const {{{names.replace(' as ', ': ')}}} = {variable(_resolve(name, path))};\n"
             for names, path in _IMPORT.findall(text)
         )
-        exported = ", ".join(found for _, found in _EXPORT.findall(text))
+        exported = ", ".join(export for _, export in _EXPORT.findall(text))
         body = _EXPORT.sub(r"\1", _IMPORT.sub("", text))
         parts.append(f"const {variable(name)} = (() => {{\n{imports}{body}\nreturn {{ {exported} }};\n}})();")
     # "</" would end the script element.

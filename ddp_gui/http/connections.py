@@ -15,17 +15,19 @@ from ddp_gui.http.front import MAX_HEADER_BYTES, MAX_HEADERS, NO_HOST, NO_LENGTH
 from ddp_gui.http.listening import Listener
 
 HEADERS_WITHIN_S = 20.0
-BODY_GOES_ON_WITHIN_S = 30.0
+BODY_PAUSE_LIMIT_S = 30.0
 # The minimum average rate of a body, even if it arrives steadily.
-FEWEST_BODY_BYTES_PER_S = 10_000
+MIN_BODY_BYTES_PER_S = 10_000
 # Time for which the rest of a refused request is read and dropped. Closing a socket with unread data resets
 # the connection, and the client may lose the response (RFC 9112, section 9.6).
 LINGER_S = 2.0
-NOT_YOURS = (
+OTHER_USER_TEXT = (
     "This page belongs to another user of this machine and has no login. Start your own page, "
     "on another port."
 )
-PAST_PROXY = "This page is available only through a proxy, which identifies you. Use the proxy's address."
+BYPASSES_PROXY_TEXT = (
+    "This page is available only through a proxy, which identifies you. Use the proxy's address."
+)
 _LENGTHS = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 _HOST = re.compile(rb"^host[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _CHUNKED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
@@ -40,17 +42,17 @@ _REASONS = {
 class BoundedProtocol(H11Protocol):
     """HTTP/1.1 with read timeouts: for the headers, for pauses in a body, and for its average rate."""
 
-    conn: _CheckedHead
+    conn: _HeadCheckingConnection
     _deadline: asyncio.TimerHandle | None = None
     _identifying: asyncio.Task[None] | None = None
-    _body_began_s = 0.0
+    _body_started_s = 0.0
     _num_body_bytes = 0
     _is_refused = False
 
     def __init__(
-        self, *given: Any, listener: Listener | None = None, phones: App | None = None, **named: Any
+        self, *args: Any, listener: Listener | None = None, phones: App | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(*given, **named)
+        super().__init__(*args, **kwargs)
         # Use an empty context for each request: after a pause, asyncio reads a connection in the context of
         # an earlier request (cpython issue 140947), and behind a proxy the next request may belong to another
         # user.
@@ -58,13 +60,13 @@ class BoundedProtocol(H11Protocol):
         self._listener = listener
         # The app for unknown clients; None: refuse them.
         self._phones = phones
-        self.conn = _CheckedHead(h11.SERVER, MAX_HEADER_BYTES)
+        self.conn = _HeadCheckingConnection(h11.SERVER, MAX_HEADER_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a connection."""
         super().connection_made(transport)  # type: ignore[arg-type]
-        self._wait(HEADERS_WITHIN_S)
-        identify = None if self._listener is None else self._listener.identification(self._number())
+        self._set_deadline(HEADERS_WITHIN_S)
+        identify = None if self._listener is None else self._listener.identification(self._file_descriptor())
         if identify is None:
             self._choose_app()
         else:
@@ -76,36 +78,36 @@ class BoundedProtocol(H11Protocol):
         if self._is_refused:
             return
         if self._phones is None and self._is_foreign():
-            self._refuse(403, NOT_YOURS)
+            self._refuse(403, OTHER_USER_TEXT)
             return
-        if self._listener is not None and self._listener.bypasses_proxy(self._number()):
-            self._refuse(403, PAST_PROXY)
+        if self._listener is not None and self._listener.bypasses_proxy(self._file_descriptor()):
+            self._refuse(403, BYPASSES_PROXY_TEXT)
             return
-        before = self.conn.their_state
+        old_state = self.conn.their_state
         super().data_received(data)
-        self._set_timeout(before, len(data))
+        self._set_timeout(old_state, len(data))
 
-    def _set_timeout(self, before: Any, num_bytes: int) -> None:
+    def _set_timeout(self, old_state: Any, num_bytes: int) -> None:
         if self._is_refused:
             return
         if self.conn.their_state is h11.SEND_BODY:
-            if before is not h11.SEND_BODY:
-                self._body_began_s, self._num_body_bytes = self.loop.time(), 0
+            if old_state is not h11.SEND_BODY:
+                self._body_started_s, self._num_body_bytes = self.loop.time(), 0
             self._num_body_bytes += num_bytes
-            self._note(waits=True)
-            self._wait(min(BODY_GOES_ON_WITHIN_S, self._body_allowed_s()))
+            self._report_waiting(waits=True)
+            self._set_deadline(min(BODY_PAUSE_LIMIT_S, self._body_allowed_s()))
         elif self.conn.their_state is not h11.IDLE:
-            self._note(waits=False)
-            self._stop_waiting()
-        elif before is not h11.IDLE or self._deadline is None:
-            self._wait(HEADERS_WITHIN_S)
+            self._report_waiting(waits=False)
+            self._cancel_deadline()
+        elif old_state is not h11.IDLE or self._deadline is None:
+            self._set_deadline(HEADERS_WITHIN_S)
 
     def on_response_complete(self) -> None:
         """Stop the timeout between requests: uvicorn itself closes idle connections."""
-        self._note(waits=True)
+        self._report_waiting(waits=True)
         super().on_response_complete()
         if self.conn.their_state is not h11.SEND_BODY:
-            self._stop_waiting()
+            self._cancel_deadline()
 
     def eof_received(self) -> None:
         """Close a refused connection after the client has sent its entire request."""
@@ -114,7 +116,7 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection."""
-        self._stop_waiting()
+        self._cancel_deadline()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -125,18 +127,18 @@ class BoundedProtocol(H11Protocol):
         refused = self.conn.refused
         self._refuse(*((400, msg) if refused is None else (refused.status, str(refused))))
 
-    def _refuse(self, status: int, words: str) -> None:
+    def _refuse(self, status: int, text: str) -> None:
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
         for event in (
             h11.Response(status_code=status, headers=front.merge_policies(headers), reason=_REASONS[status]),
-            h11.Data(data=words.encode("ascii")),
+            h11.Data(data=text.encode("ascii")),
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
         self._is_refused = True
         if self.transport.can_write_eof():
             self.transport.write_eof()
-            self._wait(LINGER_S)
+            self._set_deadline(LINGER_S)
         else:
             self.transport.close()  # TLS
 
@@ -153,40 +155,40 @@ class BoundedProtocol(H11Protocol):
             self.app = self._phones
 
     def _is_foreign(self) -> bool:
-        return self._listener is not None and self._listener.is_foreign(self._number())
+        return self._listener is not None and self._listener.is_foreign(self._file_descriptor())
 
-    def _note(self, *, waits: bool) -> None:
+    def _report_waiting(self, *, waits: bool) -> None:
         if self._listener is not None:
-            self._listener.note(self._number(), waits=waits)
+            self._listener.set_waiting(self._file_descriptor(), waits=waits)
 
-    def _number(self) -> int:
-        number: int = self.transport.get_extra_info("socket").fileno()
-        return number
+    def _file_descriptor(self) -> int:
+        descriptor: int = self.transport.get_extra_info("socket").fileno()
+        return descriptor
 
     def _body_allowed_s(self) -> float:
         """Return the remaining time for a body with this number of received bytes."""
-        taken_s = self.loop.time() - self._body_began_s
-        return max(0.0, BODY_GOES_ON_WITHIN_S + self._num_body_bytes / FEWEST_BODY_BYTES_PER_S - taken_s)
+        elapsed_s = self.loop.time() - self._body_started_s
+        return max(0.0, BODY_PAUSE_LIMIT_S + self._num_body_bytes / MIN_BODY_BYTES_PER_S - elapsed_s)
 
-    def _wait(self, seconds: float) -> None:
-        self._stop_waiting()
-        self._deadline = self.loop.call_later(seconds, self._give_up)
+    def _set_deadline(self, seconds: float) -> None:
+        self._cancel_deadline()
+        self._deadline = self.loop.call_later(seconds, self._on_deadline)
 
-    def _stop_waiting(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _give_up(self) -> None:
+    def _on_deadline(self) -> None:
         # Do not time out while reading is paused.
         if self.flow.read_paused and not self._is_refused:
-            self._body_began_s += BODY_GOES_ON_WITHIN_S
-            self._wait(BODY_GOES_ON_WITHIN_S)
+            self._body_started_s += BODY_PAUSE_LIMIT_S
+            self._set_deadline(BODY_PAUSE_LIMIT_S)
         else:
             self.transport.abort()
 
 
-class _CheckedHead(h11.Connection):
+class _HeadCheckingConnection(h11.Connection):
     """Checks a request's head before h11 parses it: its size, and how it declares the length of the body.
 
     h11 limits a head only if it arrives in several pieces, accepts two equal Content-Length headers, and

@@ -27,8 +27,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
     """A request is refused: HTTP status, and the reason as a sentence."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
 
 
@@ -42,7 +42,7 @@ def asks_for_page(scope: Scope, path: str) -> bool:
     return scope["method"] in ("GET", "HEAD") and b"text/html" in accepted and not path.startswith(NO_PAGES)
 
 
-async def send_answer(send: Send, refused: Refused) -> None:
+async def send_refusal(send: Send, refused: Refused) -> None:
     """Answer with a status and a sentence, as JSON."""
     body = orjson.dumps({"detail": str(refused)})
     headers = [
@@ -68,11 +68,11 @@ class Hosts:
     """Accepted hosts: this machine's names, and every IP address, because DNS rebinding needs a name."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        short = socket.gethostname().lower()
-        ours = {"localhost", "::1", short, f"{short}.local", socket.getfqdn().lower()}
-        self._names = ours | {name.lower() for name in names}
+        hostname = socket.gethostname().lower()
+        own_names = {"localhost", "::1", hostname, f"{hostname}.local", socket.getfqdn().lower()}
+        self._names = own_names | {name.lower() for name in names}
 
-    def are_ours(self, host: str) -> bool:
+    def accepts(self, host: str) -> bool:
         """Return True if a Host header names this server: a name or an IP address, optionally with a port."""
         match = _HOST.fullmatch(host)
         if match is None or not is_host(host):
@@ -80,7 +80,7 @@ class Hosts:
         if match["number"]:
             return True
         name = match["name"].lower()
-        return name in self._names or _is_number(name, ipaddress.IPv4Address)
+        return name in self._names or _is_ip_address(name, ipaddress.IPv4Address)
 
 
 def is_host(text: str) -> bool:
@@ -88,12 +88,12 @@ def is_host(text: str) -> bool:
     match = _HOST.fullmatch(text)
     if match is None or int(match["port"] or 0) > LAST_PORT:
         return False
-    return not match["number"] or _is_number(match["number"], ipaddress.IPv6Address)
+    return not match["number"] or _is_ip_address(match["number"], ipaddress.IPv6Address)
 
 
-def _is_number(text: str, kind: type[ipaddress.IPv4Address | ipaddress.IPv6Address]) -> bool:
+def _is_ip_address(text: str, address_class: type[ipaddress.IPv4Address | ipaddress.IPv6Address]) -> bool:
     try:
-        kind(text)
+        address_class(text)
     except ValueError:
         return False
     return True
@@ -102,14 +102,14 @@ def _is_number(text: str, kind: type[ipaddress.IPv4Address | ipaddress.IPv6Addre
 def network_of(address: str) -> str:
     """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 address."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return address[:80]
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
-    return str(found)
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((int(ip) >> 64 << 64, 64)))
+    return str(ip)
 
 
 Header = tuple[bytes, bytes]
@@ -131,10 +131,10 @@ HEADERS: tuple[Header, ...] = (
     (b"permissions-policy", b"camera=(self), microphone=(), geolocation=(), payment=(), usb=()"),
 )
 POLICY_HEADER = b"content-security-policy"
-_KEPT_BY = {b"cache-control", b"etag"}
+_CACHE_HEADERS = {b"cache-control", b"etag"}
 
 
-def own_page(inline_scripts: Iterable[str] = ()) -> str:
+def own_page_policy(inline_scripts: Iterable[str] = ()) -> str:
     """Return the policy of this server's pages: only its own files and these inline scripts run."""
     # Plotly creates empty style elements and fills them through the CSSOM, which is not inline style; but the
     # superscripts of a logarithmic axis have style attributes.
@@ -142,7 +142,7 @@ def own_page(inline_scripts: Iterable[str] = ()) -> str:
     return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}; style-src-attr 'unsafe-inline'"
 
 
-def file_page(scripts: Iterable[str], style: str) -> str:
+def file_page_policy(scripts: Iterable[str], style: str) -> str:
     """Return the policy of a page in a file, which may load nothing and execute only these scripts."""
     styles = _sources([style, ""])
     return (
@@ -151,7 +151,7 @@ def file_page(scripts: Iterable[str], style: str) -> str:
     )
 
 
-def gradio_page(inline_scripts: Iterable[str]) -> str:
+def gradio_page_policy(inline_scripts: Iterable[str]) -> str:
     """Return the policy of Gradio's page, which evaluates its own templates and uses inline styles."""
     scripts = _sources(inline_scripts)
     return f"{_PAGE}script-src 'self' 'unsafe-eval'{scripts}; style-src 'self' 'unsafe-inline'"
@@ -163,18 +163,22 @@ def merge_policies(headers: Iterable[Header], frames: Sequence[str] = ()) -> lis
     Args:
         frames: the origins of the pages that may contain this page as a frame.
     """
-    theirs = list(headers)
-    names = {name.lower() for name, _ in theirs}
-    ours = [*HEADERS] if POLICY_HEADER in names else [*HEADERS, (POLICY_HEADER, DATA.encode())]
-    if not names & _KEPT_BY and not _is_page(theirs):
+    response_headers = list(headers)
+    names = {name.lower() for name, _ in response_headers}
+    added = [*HEADERS] if POLICY_HEADER in names else [*HEADERS, (POLICY_HEADER, DATA.encode())]
+    if not names & _CACHE_HEADERS and not _is_page(response_headers):
         # Neither a file nor a page: a user's data, which the next user of this computer must not find.
-        ours.append((b"cache-control", b"no-store"))
-    replaced = {name for name, _ in HEADERS}
-    merged = [(name, value) for name, value in theirs if name.lower() not in replaced] + ours
-    return [_framed(header, frames) for header in merged if header[0] != FRAME_HEADER] if frames else merged
+        added.append((b"cache-control", b"no-store"))
+    replaced_names = {name for name, _ in HEADERS}
+    merged = [(name, value) for name, value in response_headers if name.lower() not in replaced_names] + added
+    return (
+        [_allow_frames(header, frames) for header in merged if header[0] != FRAME_HEADER]
+        if frames
+        else merged
+    )
 
 
-def _framed(header: Header, frames: Sequence[str]) -> Header:
+def _allow_frames(header: Header, frames: Sequence[str]) -> Header:
     name, value = header
     if name.lower() != POLICY_HEADER:
         return header
@@ -209,10 +213,10 @@ MAX_BODY_BYTES = 1_000_000
 MAX_DROPPED_BYTES = 8_000_000
 # Maximum number of concurrent requests per address: a classroom behind one address may have thirty pages
 # open, each with a stream and occasional requests.
-MAX_AT_ONCE = 200
+MAX_REQUESTS_PER_ADDRESS = 200
 # Maximum number of concurrent requests per logged-in user: enough for a few browsers with many pages,
 # far below the limit of a classroom.
-MAX_AT_ONCE_OF_ONE = 50
+MAX_REQUESTS_PER_USER = 50
 TOO_LARGE = (
     f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes and {MAX_HEADERS} "
     "headers are accepted."
@@ -274,9 +278,11 @@ async def drop_body(scope: Scope, receive: Receive) -> None:
 class RequestCounter:
     """Counts the requests in progress of each sender, streams included."""
 
-    def __init__(self, most: int = MAX_AT_ONCE, whose: str = "from your address") -> None:
-        self._most = most
-        self._whose = whose
+    def __init__(
+        self, max_requests: int = MAX_REQUESTS_PER_ADDRESS, source_text: str = "from your address"
+    ) -> None:
+        self._max_requests = max_requests
+        self._source_text = source_text
         self._counts: Counter[str] = Counter()
 
     @contextmanager
@@ -286,8 +292,10 @@ class RequestCounter:
         Raises:
             Refused: if this sender already has too many requests.
         """
-        if self._counts[sender] >= self._most:
-            raise Refused(429, f"Too many requests at once {self._whose}. Close some tabs and try again.")
+        if self._counts[sender] >= self._max_requests:
+            raise Refused(
+                429, f"Too many requests at once {self._source_text}. Close some tabs and try again."
+            )
         self._counts[sender] += 1
         try:
             yield
@@ -313,14 +321,14 @@ async def read_json_body(request: Request, max_bytes: int) -> bytes:
     # Imported here, because app.py imports this module before anything that takes time.
     from fastapi import HTTPException
 
-    pieces, num_bytes = [], 0
-    async for piece in request.stream():
-        pieces.append(piece)
-        num_bytes += len(piece)
+    chunks, num_bytes = [], 0
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        num_bytes += len(chunk)
         if num_bytes > max_bytes:
             detail = f"This request is too large: at most {max_bytes:,} bytes are accepted."
             raise HTTPException(status_code=413, detail=detail)
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 def parse_json_body(body: bytes, *, max_parts: int = MAX_PARTS) -> Any:
@@ -333,8 +341,8 @@ def parse_json_body(body: bytes, *, max_parts: int = MAX_PARTS) -> Any:
         return None
     if _has_too_many(body, max_parts):
         # Brackets and commas inside strings do not count.
-        outside = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-        if _has_too_many(outside, max_parts):
+        outside_strings = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+        if _has_too_many(outside_strings, max_parts):
             raise ValueError(
                 f"The request contains more than {MAX_VALUES:,} values, or {max_parts:,} lists and fields."
             )
@@ -365,13 +373,13 @@ def cookies(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     (CVE-2024-7592). Of two cookies with the same name the first one counts, because browsers send the most
     specific path first.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in headers:
         if name == b"cookie":
             for match in map(_COOKIE.fullmatch, map(bytes.strip, value.split(b";"))):
                 if match is not None:
-                    found.setdefault(match[1].decode("ascii"), match[2].decode("ascii"))
-    return found
+                    values.setdefault(match[1].decode("ascii"), match[2].decode("ascii"))
+    return values
 
 
 class Front:
@@ -388,18 +396,18 @@ class Front:
             await self._app(scope, receive, send)
             return
         # Remove all other cookies, so that no later code parses a cookie that this page did not set.
-        kept = [pair for pair in cookies(scope["headers"]).items() if pair[0] in self._known_cookies]
+        known_cookies = [pair for pair in cookies(scope["headers"]).items() if pair[0] in self._known_cookies]
         scope[FORWARDED_KEY] = any(name.startswith(PROXY_HEADERS[:2]) for name, _ in scope["headers"])
         scope["headers"] = [
             (name, value)
             for name, value in scope["headers"]
             if name != b"cookie" and not name.lower().startswith(PROXY_HEADERS)
         ]
-        if kept:
-            scope["headers"].append((b"cookie", "; ".join(map("=".join, kept)).encode("ascii")))
+        if known_cookies:
+            scope["headers"].append((b"cookie", "; ".join(map("=".join, known_cookies)).encode("ascii")))
         if self._root_path:
             if scope["path"] == self._root_path:
-                await _add_slash(self._root_path, scope, send)
+                await _redirect_to_slash(self._root_path, scope, send)
                 return
             scope["root_path"] = self._root_path
             if not scope["path"].startswith(f"{self._root_path}/"):
@@ -408,7 +416,7 @@ class Front:
         await self._app(scope, receive, send)
 
 
-async def _add_slash(root_path: str, scope: Scope, send: Send) -> None:
+async def _redirect_to_slash(root_path: str, scope: Scope, send: Send) -> None:
     """Redirect to the prefix with a slash, because relative links would otherwise leave the prefix."""
     query = scope.get("query_string", b"")
     location = root_path.encode() + b"/" + (b"?" + query if query else b"")

@@ -38,7 +38,7 @@ class OwnProxy:
     frames: tuple[str, ...] = ()
 
     @classmethod
-    def take(cls, variables: MutableMapping[str, str]) -> OwnProxy | None:
+    def from_environment(cls, variables: MutableMapping[str, str]) -> OwnProxy | None:
         """Return the proxy that environment variables describe, or None.
 
         Removes the variables, so that jobs do not inherit them.
@@ -52,7 +52,7 @@ class OwnProxy:
             _require_origin(value)
         return cls(secret=secret, origin=origin, frames=frames) if secret or origin else None
 
-    def around(self, app: App) -> App:
+    def wrap(self, app: App) -> App:
         """Return an app that marks requests of the proxy before other code reads them."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,22 +63,22 @@ class OwnProxy:
         return serve
 
     def _mark(self, scope: Scope) -> None:
-        sent = _value(scope, SECRET_HEADER)
+        secret = _header_value(scope, SECRET_HEADER)
         scope["headers"] = [
             (name, value) for name, value in scope["headers"] if name != SECRET_HEADER.encode()
         ]
-        if self.secret and hmac.compare_digest(sent.encode("latin-1"), self.secret.encode()):
+        if self.secret and hmac.compare_digest(secret.encode("latin-1"), self.secret.encode()):
             # Jupyter forwards the host name in the browser's URL unchanged. A proxy in front of Jupyter sets
             # the scheme; without such a proxy, the request's scheme is correct.
-            scheme = _value(scope, "x-forwarded-proto").partition(",")[0].strip().lower()
+            scheme = _header_value(scope, "x-forwarded-proto").partition(",")[0].strip().lower()
             scope["scheme"] = scheme if scheme in ("http", "https") else scope.get("scheme", "http")
-            host = _value(scope, "host").lower()
+            host = _header_value(scope, "host").lower()
             scope[ORIGINS_KEY] = {f"http://{host}", f"https://{host}"}
-        elif self.origin and _value(scope, "host").lower() in self._names(scope):
+        elif self.origin and _header_value(scope, "host").lower() in self._names(scope):
             scheme, _, host = self.origin.partition("://")
             scope["scheme"] = scheme
-            others = [(name, value) for name, value in scope["headers"] if name != b"host"]
-            scope["headers"] = [(b"host", host.encode("latin-1")), *others]
+            other_headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+            scope["headers"] = [(b"host", host.encode("latin-1")), *other_headers]
             scope[ORIGINS_KEY] = {self.origin.lower()}
 
     def _names(self, scope: Scope) -> set[str]:
@@ -95,5 +95,7 @@ def _require_origin(text: str) -> None:
         raise ValueError(f"{text!r} is not an origin such as https://name")
 
 
-def _value(scope: Scope, wanted: str) -> str:
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == wanted.encode()), "")
+def _header_value(scope: Scope, header_name: str) -> str:
+    return next(
+        (value.decode("latin-1") for name, value in scope["headers"] if name == header_name.encode()), ""
+    )

@@ -22,7 +22,7 @@ from trainers.files.plain_files import ASSETS, REPOSITORY
 # Invisible characters: terminal escapes, bidirectional marks, zero-width characters, blank letters and lone
 # surrogates (Unicode's Default_Ignorable_Code_Point, Cf, Zl, Zp and Cc, and blanks classified as letters).
 # Excludes the Arabic signs below a number, which are visible.
-_ACTING = (
+_INVISIBLE = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\ufffe\uffff\U00013430-\U0001345f\U00016fe4\U0001bca0-\U0001bca3"
@@ -36,7 +36,7 @@ _EMOJI = (
 )
 _JOINED = "[\u0600-\u060b\u0620-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\ufb50-\ufdff\ufe70-\ufefc]"
 _IDEOGRAPH = "[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-_NEEDED = "|".join(
+_VISIBLE_SEQUENCES = "|".join(
     (
         "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f",
         "[0-9#*]\ufe0f\u20e3",
@@ -45,12 +45,12 @@ _NEEDED = "|".join(
         f"{_IDEOGRAPH}[\U000e0100-\U000e01ef]",
     )
 )
-_FOUND = re.compile(f"(?:{_NEEDED})|({_ACTING})")
+_INVISIBLE_PATTERN = re.compile(f"(?:{_VISIBLE_SEQUENCES})|({_INVISIBLE})")
 
 
 def visible(text: str) -> str:
     """Return a text in which code points replace invisible characters that have an effect."""
-    return _FOUND.sub(lambda found: f"⟨{_number(found[1])}⟩" if found[1] else found[0], text)
+    return _INVISIBLE_PATTERN.sub(lambda match: f"⟨{_code_point(match[1])}⟩" if match[1] else match[0], text)
 
 
 def as_html(text: object) -> str:
@@ -58,7 +58,7 @@ def as_html(text: object) -> str:
     return f"<bdi>{html.escape(visible(str(text)))}</bdi>"
 
 
-def _number(character: str) -> str:
+def _code_point(character: str) -> str:
     return "ESC" if character == "\x1b" else f"U+{ord(character):04X}"
 
 
@@ -72,16 +72,16 @@ def parse_glossary(page: Path) -> dict[str, str]:
     Raises:
         ValueError: naming the line that is not a row of two cells, or the term that is defined twice.
     """
-    found: dict[str, str] = {}
+    definition_by_term: dict[str, str] = {}
     for line in _HEAD.split(page.read_text(encoding="utf-8"))[1].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) != 2 or not all(cells):
             raise ValueError(f"{page.name}: {line!r} is not a row of a term and its definition")
         term, definition = cells
-        if term in found:
+        if term in definition_by_term:
             raise ValueError(f"{page.name} defines {term} twice")
-        found[term] = definition.replace("`", "")
-    return found
+        definition_by_term[term] = definition.replace("`", "")
+    return definition_by_term
 
 
 @functools.cache
@@ -90,16 +90,16 @@ def definitions() -> dict[str, str]:
     return parse_glossary(PAGE)
 
 
-def terms_of_fields() -> dict[str, str]:
+def field_terms() -> dict[str, str]:
     """Return the term that explains a field's label, by field."""
     return {name: setting.term for name, setting in config.settings().items() if setting.term}
 
 
-def glossary_term(name: str, words: str = "") -> str:
-    """Return the HTML of a term with a tooltip, shown as `words` if given."""
+def glossary_term(name: str, label: str = "") -> str:
+    """Return the HTML of a term with a tooltip, shown as `label` if given."""
     assert name in definitions(), name
-    shown, escaped = html.escape(words or name), html.escape(name, quote=True)
-    return f'<button type="button" class="ddp-term" data-term="{escaped}">{shown}</button>'
+    label_html, escaped = html.escape(label or name), html.escape(name, quote=True)
+    return f'<button type="button" class="ddp-term" data-term="{escaped}">{label_html}</button>'
 
 
 def make_glossary_router() -> APIRouter:
@@ -108,7 +108,7 @@ def make_glossary_router() -> APIRouter:
 
     @router.get("/glossary")
     def glossary() -> dict[str, dict[str, str]]:
-        return {"definitions": definitions(), "fields": terms_of_fields()}
+        return {"definitions": definitions(), "fields": field_terms()}
 
     return router
 
@@ -123,9 +123,9 @@ def make_static_router() -> APIRouter:
     """Return the routes of CodeMirror and plotly.js: its partial bundle compiles five times as fast."""
     router = APIRouter(prefix="/live")
 
-    def script(request: Request, name: str, cached: str) -> Response:
+    def script(request: Request, name: str, cache_control: str) -> Response:
         takes_gzip = "gzip" in request.headers.get("accept-encoding", "")
-        headers = {"Cache-Control": cached, "Vary": "Accept-Encoding"}
+        headers = {"Cache-Control": cache_control, "Vary": "Accept-Encoding"}
         if takes_gzip:
             headers["Content-Encoding"] = "gzip"
         body = compressed(name) if takes_gzip else vendored(name)
@@ -152,10 +152,10 @@ def make_static_router() -> APIRouter:
 def mount_assets(app: FastAPI) -> None:
     """Serve the folders of `assets/` that a browser needs, and no others."""
     for folder in SERVED_FOLDERS:
-        app.mount(f"/live/assets/{folder}", _AlwaysAsked(directory=ASSETS / folder))
+        app.mount(f"/live/assets/{folder}", _RevalidatedFiles(directory=ASSETS / folder))
 
 
-class _AlwaysAsked(StaticFiles):
+class _RevalidatedFiles(StaticFiles):
     """Makes the browser revalidate each time, so that no page is stale after an update."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
@@ -166,8 +166,8 @@ class _AlwaysAsked(StaticFiles):
 
 def plotly_version() -> str:
     """Return the version that makes a browser fetch plotly.js again after an update."""
-    about = _plotly_file().stat()
-    return f"{about.st_size:x}{int(about.st_mtime):x}"
+    file_stat = _plotly_file().stat()
+    return f"{file_stat.st_size:x}{int(file_stat.st_mtime):x}"
 
 
 def _plotly_file() -> Path:
@@ -265,14 +265,16 @@ NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
 def make_router() -> APIRouter:
     """Return the routes of the pages."""
     router = APIRouter()
-    for path, name, place in (*PAGES, QUEUE_PAGE, RUN_PAGE, SCRIPT_PAGE, POLL_PAGE):
+    for path, name, element_id in (*PAGES, QUEUE_PAGE, RUN_PAGE, SCRIPT_PAGE, POLL_PAGE):
         # The query has no effect: the page is always the same.
-        policy = front.own_page(_INLINE.findall(EARLY.get(path, "")))
-        router.add_api_route(f"/{path}", _always(page(name, path, place), policy), include_in_schema=False)
+        policy = front.own_page_policy(_INLINE.findall(EARLY.get(path, "")))
+        router.add_api_route(
+            f"/{path}", _serve_page(page(name, path, element_id), policy), include_in_schema=False
+        )
     return router
 
 
-def _always(body: str, policy: str) -> Callable[[], HTMLResponse]:
+def _serve_page(body: str, policy: str) -> Callable[[], HTMLResponse]:
     def show() -> HTMLResponse:
         return HTMLResponse(body, headers={"Cache-Control": "no-cache", "Content-Security-Policy": policy})
 
@@ -298,15 +300,18 @@ def typeface_preload() -> str:
 
 def preloads(path: str) -> str:
     """Return preload links for all modules of a page, which otherwise load one import after the other."""
-    wanted, found = ["main.js", MODULES.get(path, f"{path}/page.js")], dict[str, None]()
-    while wanted:
-        name = wanted.pop()
+    pending, modules = ["main.js", MODULES.get(path, f"{path}/page.js")], dict[str, None]()
+    while pending:
+        name = pending.pop()
         script = ASSETS / "js" / name
-        if name not in found and script.is_file():
-            found[name] = None
+        if name not in modules and script.is_file():
+            modules[name] = None
             imported = _IMPORTED.findall(script.read_text(encoding="utf-8"))
-            wanted += [posixpath.normpath(posixpath.join(posixpath.dirname(name), way)) for way in imported]
-    return "\n".join(f'<link rel="modulepreload" href="./live/assets/js/{name}">' for name in found)
+            pending += [
+                posixpath.normpath(posixpath.join(posixpath.dirname(name), import_path))
+                for import_path in imported
+            ]
+    return "\n".join(f'<link rel="modulepreload" href="./live/assets/js/{name}">' for name in modules)
 
 
 def navigation(current: str) -> str:
@@ -322,24 +327,24 @@ def navigation(current: str) -> str:
 <span class="ddp-nav-end" id="{tour}"></span><span id="ddp-nav-end"></span></nav>"""
 
 
-def nothing_here(path: str) -> HTMLResponse:
+def not_found_page(path: str) -> HTMLResponse:
     """Return the page for an unknown URL; `path` does not contain the prefix of a proxy."""
-    words = """<div class="ddp ddp-nothing"><h1>This page does not exist.</h1>
+    content = """<div class="ddp ddp-nothing"><h1>This page does not exist.</h1>
 <p>Find your runs under <a href="./runs">Runs</a>, or start a run under <a href="./">Train</a>.</p></div>"""
     # The links of every page are relative to the root.
     base = f'<base href="{"../" * (path.count("/") - 1)}./">'
-    body = page("Not found", NOT_FOUND, "ddp-not-found", words, base)
-    policy = {front.POLICY_HEADER.decode(): front.own_page()}
+    body = page("Not found", NOT_FOUND, "ddp-not-found", content, base)
+    policy = {front.POLICY_HEADER.decode(): front.own_page_policy()}
     return HTMLResponse(body, status_code=404, headers=policy)
 
 
-def page(name: str, path: str, place: str, content: str = "", base: str = "") -> str:
+def page(name: str, path: str, element_id: str, content: str = "", base: str = "") -> str:
     """Return a page with `content`, or with an empty element that a script fills.
 
     Args:
         base: HTML base element; if given, the page has no skip link, because that link is relative.
     """
-    skip = "" if base else f'<a class="ddp-skip" href="#{place}">Skip to the page</a>'
+    skip = "" if base else f'<a class="ddp-skip" href="#{element_id}">Skip to the page</a>'
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -352,7 +357,7 @@ def page(name: str, path: str, place: str, content: str = "", base: str = "") ->
 <body class="ddp-own-page">
 {skip}
 {navigation(path) if path != POLL_PAGE[0] else ""}
-<main><div id="{place}" tabindex="-1">{content}</div>
+<main><div id="{element_id}" tabindex="-1">{content}</div>
 <noscript>This page needs JavaScript. Please allow scripts for this page.</noscript></main>
 </body>
 </html>

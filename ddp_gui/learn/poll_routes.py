@@ -117,7 +117,7 @@ class PhoneGate:
         if wanted is None or not wanted.fullmatch(route_path(scope)):
             raise Refused(403, NOT_FOR_YOU)
         scope[rights.SCOPE_KEY] = rights.NOBODY
-        with rights.asked_by(rights.NOBODY):
+        with rights.acting_as(rights.NOBODY):
             await self._app(scope, receive, send)
 
 
@@ -141,7 +141,7 @@ class PollsApi:
     @operation(
         route=Route(
             path="/live/polls/{poll}/answer",
-            most_bytes=MAX_ANSWER_BYTES,
+            max_bytes=MAX_ANSWER_BYTES,
             not_an_object="an answer must be an object with the fields answer and token",
         )
     )

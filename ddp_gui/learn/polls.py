@@ -22,7 +22,7 @@ from ddp_gui.learn import outcome
 from ddp_gui.learn.learn_routes import LearnApi
 from ddp_gui.learn.lesson import NUM_POINTS, Choice, Lesson
 from ddp_gui.learn.measures import RunName, RunNumbers
-from ddp_gui.operations import USER_ERRORS, text_of
+from ddp_gui.operations import USER_ERRORS, error_text
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import events
 from trainers.files import private_files, typed
@@ -407,7 +407,7 @@ class PollSessions:
         name = session.poll.opened_by
         teacher = Person(name=name, role="teacher") if self.has_login else rights.EVERYBODY
         try:
-            with rights.asked_by(teacher):
+            with rights.acting_as(teacher):
                 while not await asyncio.to_thread(self._has_ended, session.poll.run_ids[-1]):
                     await asyncio.to_thread(self._send_due_command, session.poll)
                     await asyncio.sleep(LOOK_AT_RUN_EVERY_S)
@@ -416,7 +416,7 @@ class PollSessions:
                 else:
                     session.poll.state = "revealed"
         except USER_ERRORS as error:
-            session.trouble = text_of(error)
+            session.trouble = error_text(error)
         session.running = None
         self._notify_and_save(session)
         self._resume_runs(session)

@@ -31,7 +31,7 @@ from trainers.machine import cuda_environment, environment, lifeline
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
 
-MAX_SHOWN = 300
+MAX_ERROR_LENGTH = 300
 
 
 def explain_failure(
@@ -51,25 +51,25 @@ def explain_failure(
             "not reach each other, or the machine is very busy. Try fewer ranks, or wait until no run is "
             "live."
         )
-    killed = {rank: code for rank, code in rank_exit_codes(output).items() if _is_cause(code)}
-    if killed:
-        rank, code = next(iter(killed.items()))
-        return f"Rank {rank} was killed by {_name(code)} during the measurement. {_hint(code)}"
+    killed_ranks = {rank: code for rank, code in rank_exit_codes(output).items() if _is_fatal_signal(code)}
+    if killed_ranks:
+        rank, code = next(iter(killed_ranks.items()))
+        return f"Rank {rank} was killed by {_signal_text(code)} during the measurement. {_hint(code)}"
     if errors:
-        first = errors[0]
-        return f"Rank {first['rank']} failed: {_short(str(first['error']))}"
+        first_error = errors[0]
+        return f"Rank {first_error['rank']} failed: {_truncate(str(first_error['error']))}"
     if exit_code < 0:
-        return f"torchrun, the parent of the ranks, was killed by {_name(exit_code)}: try again."
+        return f"torchrun, the parent of the ranks, was killed by {_signal_text(exit_code)}: try again."
     last_line = output.strip().splitlines()[-1:] or ["torchrun printed nothing"]
-    return f"torchrun ended with exit code {exit_code}: {_short(last_line[0])}"
+    return f"torchrun ended with exit code {exit_code}: {_truncate(last_line[0])}"
 
 
-def _is_cause(exit_code: int) -> bool:
+def _is_fatal_signal(exit_code: int) -> bool:
     """Return True if a signal is the cause. torchrun itself ends the remaining ranks by SIGTERM."""
     return exit_code < 0 and exit_code != -signal.SIGTERM
 
 
-def _name(exit_code: int) -> str:
+def _signal_text(exit_code: int) -> str:
     try:
         return f"a signal ({signal.Signals(-exit_code).name})"
     except ValueError:
@@ -82,8 +82,8 @@ def _hint(exit_code: int) -> str:
     return "Compiled code crashed; the driver and torch may not match."
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} …"
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]} …"
 
 
 class LinkChecks:
@@ -136,8 +136,8 @@ class LinkChecks:
                 link = self._checks.measure_link(first, second)
                 with self._lock:
                     self._links.append(link)
-        except (OSError, ValueError) as failed:
-            error = f"The links could not be measured: {explain(failed)}."
+        except (OSError, ValueError) as link_error:
+            error = f"The links could not be measured: {explain(link_error)}."
         finally:
             with self._lock:
                 self._is_running, self._error = False, error
@@ -145,7 +145,7 @@ class LinkChecks:
 
 TIMEOUT_S = 60.0
 POLL_S = 0.05
-MAX_REMEMBERED = 20
+MAX_STORED_CHECKS = 20
 FEWEST_RANKS = 2
 # A typical student model: 10 million parameters in float32.
 EXAMPLE_PARAMETERS = 10_000_000
@@ -180,7 +180,7 @@ class Check:
             "state": self.state,
             "num_ranks": self.num_ranks,
             "backend": self.backend,
-            "command": _shown(self.arguments),
+            "command": _command_text(self.arguments),
             "busy_with": list(self.busy_with),
             "started_unix_s": self.started_unix_s,
             "lines": self.lines,
@@ -195,42 +195,42 @@ class Check:
 
 def time_for(size_bytes: int, lines: Sequence[Line]) -> float | None:
     """Return the time of an all-reduce of this size, interpolated between the two nearest measured sizes."""
-    for before, after in itertools.pairwise(lines):
-        low, high = before["size_bytes"], after["size_bytes"]
+    for smaller, larger in itertools.pairwise(lines):
+        low, high = smaller["size_bytes"], larger["size_bytes"]
         if low <= size_bytes <= high:
             share = (size_bytes - low) / (high - low)
-            return float(before["time_s"] + share * (after["time_s"] - before["time_s"]))
+            return float(smaller["time_s"] + share * (larger["time_s"] - smaller["time_s"]))
     return None
 
 
-def backend_of(here: Machine) -> str:
+def choose_backend(machine: Machine) -> str:
     """Return the backend: NCCL between several GPUs, otherwise gloo between CPU ranks."""
-    return "nccl" if here.num_gpus and here.max_ranks("cuda") >= FEWEST_RANKS else "gloo"
+    return "nccl" if machine.num_gpus and machine.max_ranks("cuda") >= FEWEST_RANKS else "gloo"
 
 
-def most_ranks(here: Machine) -> int:
+def max_ranks(machine: Machine) -> int:
     """Return the maximum number of ranks of a check on this machine."""
-    return here.max_ranks("cuda") if backend_of(here) == "nccl" else here.max_cpu_ranks
+    return machine.max_ranks("cuda") if choose_backend(machine) == "nccl" else machine.max_cpu_ranks
 
 
-def default_ranks(here: Machine) -> int:
+def default_ranks(machine: Machine) -> int:
     """Return the default number of ranks of a check: all GPUs, or two CPU ranks."""
-    return most_ranks(here) if backend_of(here) == "nccl" else FEWEST_RANKS
+    return max_ranks(machine) if choose_backend(machine) == "nccl" else FEWEST_RANKS
 
 
-def check_arguments(num_ranks: int | str, here: Machine) -> list[str]:
+def check_arguments(num_ranks: int | str, machine: Machine) -> list[str]:
     """Return torchrun's arguments for a check."""
-    has_lone_gpu = here.num_gpus > 0 and backend_of(here) == "gloo"
+    has_lone_gpu = machine.num_gpus > 0 and choose_backend(machine) == "gloo"
     options = ("--device", "cpu") if has_lone_gpu else ()
     return torchrun_arguments(num_ranks, "trainers.check_communication", *options)
 
 
-def shown_command(num_ranks: int | str, here: Machine) -> str:
+def shown_command(num_ranks: int | str, machine: Machine) -> str:
     """Return the literal command of a check, which works in any shell."""
-    return _shown(check_arguments(num_ranks, here))
+    return _command_text(check_arguments(num_ranks, machine))
 
 
-def _shown(arguments: list[str]) -> str:
+def _command_text(arguments: list[str]) -> str:
     return installation.in_project(shlex.join(literal_command(arguments, torchrun_program())))
 
 
@@ -248,35 +248,35 @@ class CommunicationChecks:
         return next(reversed(self._checks), None)
 
     def start(
-        self, num_ranks: Any, here: Machine, busy_with: Sequence[str] = (), started_by: str = ""
+        self, num_ranks: Any, machine: Machine, busy_with: Sequence[str] = (), started_by: str = ""
     ) -> Check:
         """Start a check with this number of ranks for a user; `busy_with` names the live runs.
 
         Raises:
             ValueError: if a check is already running, or the machine has fewer devices.
         """
-        most = most_ranks(here)
-        if isinstance(num_ranks, bool) or num_ranks not in range(FEWEST_RANKS, most + 1):
+        limit = max_ranks(machine)
+        if isinstance(num_ranks, bool) or num_ranks not in range(FEWEST_RANKS, limit + 1):
             raise ValueError(
-                f"num_ranks is {num_ranks!r}; allowed: a whole number from {FEWEST_RANKS} to {most}"
+                f"num_ranks is {num_ranks!r}; allowed: a whole number from {FEWEST_RANKS} to {limit}"
             )
         check = Check(
             check_id=uuid.uuid4().hex[:12],
             num_ranks=int(num_ranks),
-            backend=backend_of(here),
-            arguments=check_arguments(int(num_ranks), here),
+            backend=choose_backend(machine),
+            arguments=check_arguments(int(num_ranks), machine),
             busy_with=tuple(busy_with),
             started_by=started_by,
             started_unix_s=time.time(),
         )
         with self._lock:
-            if any(other.state == "running" for other in self._checks.values()):
+            if any(existing.state == "running" for existing in self._checks.values()):
                 raise ValueError("a check is already running: wait until it ends, or stop it")
             self._checks[check.check_id] = check
-            for oldest in list(self._checks)[:-MAX_REMEMBERED]:
+            for oldest in list(self._checks)[:-MAX_STORED_CHECKS]:
                 del self._checks[oldest]
         # The thread must outlive the check, because the kernel kills its processes when this thread ends.
-        threading.Thread(target=self._see_through, args=(check,), name="check", daemon=True).start()
+        threading.Thread(target=self._follow, args=(check,), name="check", daemon=True).start()
         return check
 
     def find(self, check_id: Any) -> Check:
@@ -306,7 +306,7 @@ class CommunicationChecks:
         for check in list(self._checks.values()):
             self.stop(check.check_id)
 
-    def _see_through(self, check: Check) -> None:
+    def _follow(self, check: Check) -> None:
         """Follow a check from its start to the end of its last process."""
         rendezvous = RendezvousFiles()
         try:
@@ -332,18 +332,18 @@ class CommunicationChecks:
             check.lines = [line for line in read_json_lines(lines_file) if "error" not in line]
             check.stop_requested.wait(POLL_S)
             is_late = time.monotonic() > deadline
-        was_ended = process.poll() is None
+        was_killed = process.poll() is None
         tree.kill()
         process.wait()
         lines = read_json_lines(lines_file)
         check.lines = [line for line in lines if "error" not in line]
-        if was_ended and check.stop_requested.is_set():
+        if was_killed and check.stop_requested.is_set():
             return "stopped", None
         if process.returncode == 0 and check.lines:
             return "done", None
         output = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
         errors = [line for line in lines if "error" in line]
-        late_after_s = self._timeout_s if was_ended else None
+        late_after_s = self._timeout_s if was_killed else None
         return "failed", explain_failure(errors, output, process.returncode, late_after_s)
 
 

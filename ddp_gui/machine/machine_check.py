@@ -25,7 +25,7 @@ from trainers.machine.processes import ProcessTree
 POLL_S = 0.1
 # Time limit for a check that itself hangs; every job has its own limit.
 LIMIT_S = longest_check_s(JOB_LIMIT_S)
-MAX_LAST_WORDS = 500
+MAX_ERROR_LENGTH = 500
 
 State = dict[str, Any]
 
@@ -100,9 +100,9 @@ class MachineChecks:
         """Return the id of the latest check, started by this page or from a shell, or None."""
         if (running := self._running()) is not None:
             return running.check_id
-        kept = self._kept()
-        if kept:
-            return str(kept[-1]["check_id"])
+        stored = self._read_stored()
+        if stored:
+            return str(stored[-1]["check_id"])
         return None if self._newest is None else self._newest.check_id
 
     @property
@@ -149,7 +149,7 @@ class MachineChecks:
             )
             self._newest = check
         # The thread must outlive the check, because the kernel kills its processes when this thread ends.
-        threading.Thread(target=self._see_through, args=(check,), name="machine-check", daemon=True).start()
+        threading.Thread(target=self._follow, args=(check,), name="machine-check", daemon=True).start()
         return check
 
     def find(self, check_id: Any) -> State:
@@ -160,10 +160,10 @@ class MachineChecks:
         """
         if self._newest is not None and self._newest.check_id == check_id:
             return self._newest.to_json()
-        for kept in self._kept():
-            if kept["check_id"] == check_id:
-                findings = [_without_log(found) for found in kept["findings"]]
-                return kept | {"is_being_cancelled": False, "error": None, "findings": findings}
+        for check in self._read_stored():
+            if check["check_id"] == check_id:
+                findings = [_without_log(finding) for finding in check["findings"]]
+                return check | {"is_being_cancelled": False, "error": None, "findings": findings}
         raise ValueError(f"check_id is {str(check_id)[:80]!r}; allowed: an id that check_machine returned")
 
     def cancel(self, check_id: Any) -> State:
@@ -200,12 +200,12 @@ class MachineChecks:
         newest = self._newest
         return None if newest is None or newest.has_ended.is_set() else newest
 
-    def _kept(self) -> list[State]:
+    def _read_stored(self) -> list[State]:
         with contextlib.suppress(ValueError):  # the file belongs to another user, so no results are stored
             return self._files.read()
         return []
 
-    def _see_through(self, check: RunningCheck) -> None:
+    def _follow(self, check: RunningCheck) -> None:
         """Follow a check from its start to the end of its last process."""
         try:
             with temporary_folder("ddp-check-") as folder:
@@ -247,7 +247,7 @@ class MachineChecks:
                     deadline, is_signalled = time.monotonic() + CANCEL_S, True
                 check.has_ended.wait(POLL_S)
         finally:
-            was_ended = process.poll() is None
+            was_killed = process.poll() is None
             tree.kill()
             process.wait()
         check.state, _ = _last_state(states_file, offset, last_state)
@@ -255,12 +255,12 @@ class MachineChecks:
             return None
         if check.is_cancel_requested:
             return None
-        if was_ended:
+        if was_killed:
             return f"The check was not finished after {LIMIT_S / 60:.0f} minutes and was stopped."
-        words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return (words[-1] if words else f"The check ended with exit code {process.returncode}.")[
-            :MAX_LAST_WORDS
-        ]
+        output_lines = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return (
+            output_lines[-1] if output_lines else f"The check ended with exit code {process.returncode}."
+        )[:MAX_ERROR_LENGTH]
 
     def _start(self, check: RunningCheck, states_file: Path, errors: Path) -> subprocess.Popen[bytes]:
         options = ["--runs-dir", str(self._runs_dir), "--check-id", check.check_id, "--json"]
@@ -277,14 +277,14 @@ class MachineChecks:
             )
 
 
-def _last_state(path: Path, offset: int, before: State | None) -> tuple[State | None, int]:
+def _last_state(path: Path, offset: int, previous: State | None) -> tuple[State | None, int]:
     """Return the last complete state after an offset of a file, and the offset for the next call."""
     with path.open("rb") as file:
         file.seek(offset)
-        found = file.read()
-    end = found.rfind(b"\n") + 1
-    lines = found[:end].splitlines()
-    return (json.loads(lines[-1]) if lines else before), offset + end
+        content = file.read()
+    end = content.rfind(b"\n") + 1
+    lines = content[:end].splitlines()
+    return (json.loads(lines[-1]) if lines else previous), offset + end
 
 
 def _without_log(finding: Mapping[str, Any]) -> State:

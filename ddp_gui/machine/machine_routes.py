@@ -10,7 +10,7 @@ from fastapi import HTTPException
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_pieces
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_chunks
 from ddp_gui.devices import capacity
 from ddp_gui.machine.communication import Check, CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
@@ -28,18 +28,18 @@ HIDDEN_RUN = "another user's run"
 def without_hidden(report: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
     """Return a report of the machine without ids and users of runs that the current user may not see."""
     return report | {
-        "gpus": [_gpu(gpu, is_shown) for gpu in report["gpus"]],
+        "gpus": [_visible_gpu(gpu, is_shown) for gpu in report["gpus"]],
         "runs": [run for run in report["runs"] if is_shown(run["run_id"])],
     }
 
 
-def _gpu(gpu: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
+def _visible_gpu(gpu: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
     if gpu["processes"] is None:
         return gpu
-    return gpu | {"processes": [_process(process, is_shown) for process in gpu["processes"]]}
+    return gpu | {"processes": [_visible_process(process, is_shown) for process in gpu["processes"]]}
 
 
-def _process(process: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
+def _visible_process(process: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
     if process["run_id"] is None or is_shown(process["run_id"]):
         return process
     return process | {"run_id": None, "name": HIDDEN_RUN, "user": None}
@@ -65,12 +65,12 @@ class MachineApi:
     def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
         """Start real all-reduces between this number of ranks; one check at a time."""
         runs, person = self._report.live_run_ids(), current_user().name
-        return self._shown(self._checks.start(num_ranks, capacity.read(), runs, person))
+        return self._visible_check(self._checks.start(num_ranks, capacity.read(), runs, person))
 
     @operation()
     def communication_check(self, check_id: str) -> dict[str, Any]:
         """Return a check's state and its measurements so far."""
-        return self._shown(self._checks.find(check_id))
+        return self._visible_check(self._checks.find(check_id))
 
     @operation(method_checks="who started it, teacher")
     def stop_communication_check(self, check_id: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class MachineApi:
         check = self._checks.find(check_id)
         if not rights.may_change(check.started_by):
             raise rights.NotAllowedError("only a teacher or the user who started this check can stop it")
-        return self._shown(self._checks.stop(check.check_id))
+        return self._visible_check(self._checks.stop(check.check_id))
 
     @operation(teacher="measure between the hosts: no run can use them during this time", rate=CHECK_RATE)
     def measure_links(self) -> dict[str, Any]:
@@ -111,11 +111,13 @@ class MachineApi:
         """Return the progress of the installation of a data set's package."""
         return asdict(self._installs.find(name))
 
-    def _shown(self, check: Check) -> dict[str, Any]:
+    def _visible_check(self, check: Check) -> dict[str, Any]:
         """Return a check without the names of runs that the current user may not see."""
-        raw = check.to_json()
-        shown = [run_id if self._store.is_shown(run_id) else HIDDEN_RUN for run_id in raw["busy_with"]]
-        return raw | {"busy_with": list(dict.fromkeys(shown))}
+        values = check.to_json()
+        visible_ids = [
+            run_id if self._store.is_shown(run_id) else HIDDEN_RUN for run_id in values["busy_with"]
+        ]
+        return values | {"busy_with": list(dict.fromkeys(visible_ids))}
 
 
 def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -> Router:
@@ -136,7 +138,7 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
         except (OSError, ValueError) as error:
             raise HTTPException(status_code=404, detail=explain(error)) from error
         return GeneratedFile(
-            SLOW, file_pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8"
+            SLOW, file_chunks(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8"
         )
 
     return router

@@ -34,11 +34,11 @@ def installed_version(package: str) -> str | None:
 def list_versions() -> list[dict[str, str | None]]:
     """Return names and versions, for the page and for bug reports."""
     driver, cuda = hardware.driver_versions()
-    found: list[tuple[str, str | None]] = [("Python", platform.python_version())]
-    found += [(label, installed_version(package)) for package, label in PACKAGES.items()]
-    found += [("NVIDIA driver", driver), ("CUDA of the driver", cuda)]
-    found += [("System", host.system_name()), ("Kernel", f"{platform.system()} {platform.release()}")]
-    return [{"name": name, "version": version} for name, version in found]
+    versions: list[tuple[str, str | None]] = [("Python", platform.python_version())]
+    versions += [(label, installed_version(package)) for package, label in PACKAGES.items()]
+    versions += [("NVIDIA driver", driver), ("CUDA of the driver", cuda)]
+    versions += [("System", host.system_name()), ("Kernel", f"{platform.system()} {platform.release()}")]
+    return [{"name": name, "version": version} for name, version in versions]
 
 
 FINETUNE_REQUIREMENTS = REPOSITORY / "requirements-finetune.txt"
@@ -49,18 +49,18 @@ CONTAINER_MARK = Path("/.dockerenv")
 
 def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str, Any]]:
     """Return everything that is missing, problems first."""
-    found = [*gpus(), *little_disk(runs_disk), *small_shared_memory()]
-    found += finetune_packages(FINETUNE_REQUIREMENTS)
+    missing = [*gpus(), *little_disk(runs_disk), *small_shared_memory()]
+    missing += finetune_packages(FINETUNE_REQUIREMENTS)
     if catalogue is not None:
-        found += broken_plugins(catalogue.errors)
-        found += map(package_install.how_to_get, catalogue.unavailable)
-    return [asdict(item) for item in sorted(found, key=lambda item: not item.is_problem)]
+        missing += broken_plugins(catalogue.errors)
+        missing += map(package_install.describe_missing, catalogue.unavailable)
+    return [asdict(item) for item in sorted(missing, key=lambda item: not item.is_problem)]
 
 
 def gpus() -> list[Missing]:
     """Return the known reasons why runs have no GPU."""
-    silent = [index for index, handle in hardware.all_gpus().items() if handle is None]
-    found = [
+    silent_gpus = [index for index, handle in hardware.all_gpus().items() if handle is None]
+    problems = [
         Missing(
             what=f"GPU {index} does not answer",
             meaning="The GPU may have fallen off the bus after an error or overheating. A restart of the "
@@ -68,14 +68,14 @@ def gpus() -> list[Missing]:
             command="sudo dmesg | grep -i xid",
             is_problem=True,
         )
-        for index in silent
+        for index in silent_gpus
     ]
     problem = hardware.nvml_problem()
     if problem is not None:
-        return [*found, _no_driver(problem, hardware.num_nvidia_cards())]
-    found += [*unusable(cuda_environment.obstacle()), *what_is_unclear(hardware.num_gpus())]
+        return [*problems, _no_driver(problem, hardware.num_nvidia_cards())]
+    problems += [*unusable(cuda_environment.obstacle()), *find_unclear_gpus(hardware.num_gpus())]
     telemetry = hardware.telemetry_problem()
-    return found if telemetry is None else [*found, Missing(what="GPU telemetry", meaning=telemetry)]
+    return problems if telemetry is None else [*problems, Missing(what="GPU telemetry", meaning=telemetry)]
 
 
 def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
@@ -121,24 +121,24 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
     """Return torch's reason why training cannot use the machine's GPUs."""
     if obstacle is None:
         return []
-    is_for_cpus = (installed_version("torch") or "").endswith("+cpu")
-    replace = installation.torch_for_gpus().replace("./", f"{shlex.quote(str(REPOSITORY))}/", 1)
-    how = "Stop the page and start it with this command." if is_for_cpus else obstacle.remedy
+    is_cpu_build = (installed_version("torch") or "").endswith("+cpu")
+    install_command = installation.torch_for_gpus().replace("./", f"{shlex.quote(str(REPOSITORY))}/", 1)
+    remedy = "Stop the page and start it with this command." if is_cpu_build else obstacle.remedy
     return [
         Missing(
-            what="PyTorch with GPU support" if is_for_cpus else "Usable GPUs",
-            meaning=f"{obstacle.reason} {how}" + ("" if is_for_cpus else " Then restart the page."),
-            command=replace if is_for_cpus else None,
+            what="PyTorch with GPU support" if is_cpu_build else "Usable GPUs",
+            meaning=f"{obstacle.reason} {remedy}" + ("" if is_cpu_build else " Then restart the page."),
+            command=install_command if is_cpu_build else None,
             is_problem=True,
         )
     ]
 
 
-def what_is_unclear(num_gpus: int) -> list[Missing]:
+def find_unclear_gpus(num_gpus: int) -> list[Missing]:
     """Return problems that make the selection or the users of GPUs uncertain."""
-    found = []
+    missing = []
     if hardware.names_are_unclear():
-        found.append(
+        missing.append(
             Missing(
                 what="Unambiguous GPU names",
                 meaning=(
@@ -150,7 +150,7 @@ def what_is_unclear(num_gpus: int) -> list[Missing]:
             )
         )
     if num_gpus and not hardware.sees_all_processes():
-        found.append(
+        missing.append(
             Missing(
                 what="Other users of the GPUs",
                 meaning=(
@@ -161,7 +161,7 @@ def what_is_unclear(num_gpus: int) -> list[Missing]:
                 command="docker run --pid=host IMAGE",
             )
         )
-    return found
+    return missing
 
 
 def little_disk(folder: Path) -> list[Missing]:
@@ -205,13 +205,13 @@ def small_shared_memory(memory: Path = Path("/dev/shm")) -> list[Missing]:  # no
 
 def finetune_packages(requirements: Path) -> list[Missing]:
     """Return the optional packages that are not installed."""
-    named = re.findall(r"^([A-Za-z0-9_.-]+)==", requirements.read_text(encoding="utf-8"), re.MULTILINE)
-    absent = [name for name in named if installed_version(name) is None]
-    if not absent:
+    names = re.findall(r"^([A-Za-z0-9_.-]+)==", requirements.read_text(encoding="utf-8"), re.MULTILINE)
+    missing = [name for name in names if installed_version(name) is None]
+    if not missing:
         return []
     return [
         Missing(
-            what=f"Packages for fine-tuning: {', '.join(absent)}",
+            what=f"Packages for fine-tuning: {', '.join(missing)}",
             meaning="Needed only to fine-tune pretrained models; about 200 MB.",
             command=pip("install", "-r", str(requirements)),
         )
@@ -230,6 +230,6 @@ def broken_plugins(errors: tuple[Mapping[str, str], ...]) -> list[Missing]:
     ]
 
 
-def pip(*words: str) -> str:
+def pip(*arguments: str) -> str:
     """Return a pip command for the environment of this page, valid in any folder."""
-    return shlex.join(installation.pip(*words))
+    return shlex.join(installation.pip(*arguments))

@@ -28,7 +28,7 @@ from trainers.machine.host import CoreReader
 
 Value = TypeVar("Value")
 
-LARGEST_SHARE = 0.01
+MAX_CPU_SHARE = 0.01
 FIRST_WAIT_S = 0.3
 
 
@@ -58,13 +58,13 @@ class SlowReading(Generic[Value]):
         return self._value
 
     def _refresh(self) -> None:
-        started, computed = time.monotonic(), time.thread_time()
+        started, cpu_started = time.monotonic(), time.thread_time()
         try:
             self._value = self._read()
         finally:
-            rest_s = max(self._every_s, (time.thread_time() - computed) / LARGEST_SHARE)
+            pause_s = max(self._every_s, (time.thread_time() - cpu_started) / MAX_CPU_SHARE)
             with self._lock:
-                self._next_at = started + rest_s
+                self._next_at = started + pause_s
                 self._is_refreshing = False
 
 
@@ -128,16 +128,16 @@ class MachineReport:
         return sorted(self._owners.live_runs())
 
     def _build_report(self, is_stale: bool) -> Report:
-        here = capacity.read()
+        machine = capacity.read()
         runs = self._runs.value()
         if self._versions is None:
             self._versions = list_versions()
         return {
             "time_unix_s": time.time(),
-            "summary": here.describe(),
+            "summary": machine.describe(),
             "gpus": [self._gpu(index, handle) for index, handle in hardware.all_gpus().items()],
-            "num_gpus_for_runs": here.num_gpus,
-            "cpu": self._cpu(here.num_cores, is_stale),
+            "num_gpus_for_runs": machine.num_gpus,
+            "cpu": self._cpu(machine.num_cores, is_stale),
             "memory": _memory(runs),
             "runs": runs or [],
             "standby": self._standby.value(),
@@ -153,19 +153,19 @@ class MachineReport:
                 "is_running": self._machine_checks.is_running,
             },
             "communication": {
-                "backend": communication.backend_of(here),
+                "backend": communication.choose_backend(machine),
                 "fewest_ranks": communication.FEWEST_RANKS,
-                "most_ranks": communication.most_ranks(here),
-                "default_ranks": communication.default_ranks(here),
-                "command": communication.shown_command("N", here),
+                "most_ranks": communication.max_ranks(machine),
+                "default_ranks": communication.default_ranks(machine),
+                "command": communication.shown_command("N", machine),
                 "newest_check_id": self._checks.newest_id,
             },
         }
 
     def _check_command(self) -> str:
         runs_dir = shlex.quote(str(self._runs_dir.absolute()))
-        words = shlex.join([sys.executable, "-m", "trainers.check_machine"])
-        return installation.in_project(f"{words} --runs-dir {runs_dir}")
+        program = shlex.join([sys.executable, "-m", "trainers.check_machine"])
+        return installation.in_project(f"{program} --runs-dir {runs_dir}")
 
     def _host_reports(self) -> list[dict[str, Any]] | None:
         """Return the reports of an engine's other machines; empty before the first reading is done."""
@@ -184,19 +184,19 @@ class MachineReport:
 
     def _gpu(self, index: int, handle: Any | None) -> dict[str, Any]:
         reading = host.Reading() if handle is None else hardware.read_gpu(handle)
-        found = None if handle is None else hardware.gpu_processes(handle)
-        if not found and not hardware.sees_all_processes():
-            found = None  # in a container, an empty list does not prove that the GPU is unused
-        users = None if found is None else [self._gpu_user(process) for process in found]
+        gpu_processes = None if handle is None else hardware.gpu_processes(handle)
+        if not gpu_processes and not hardware.sees_all_processes():
+            gpu_processes = None  # in a container, an empty list does not prove that the GPU is unused
+        users = None if gpu_processes is None else [self._gpu_user(process) for process in gpu_processes]
         return {"index": index, "answers": handle is not None, **vars(reading), "processes": users}
 
     def _gpu_user(self, process: hardware.GpuProcess) -> dict[str, Any]:
-        facts = processes.inspect(process.pid)
+        info = processes.inspect(process.pid)
         return {
             "pid": process.pid,
             "run_id": self._owners.run_of(process.pid),
-            "name": process.name if facts is None else facts.name,
-            "user": None if facts is None else facts.user,
+            "name": process.name if info is None else info.name,
+            "user": None if info is None else info.user,
             "memory_used_bytes": process.memory_used_bytes,
         }
 
@@ -206,7 +206,7 @@ class MachineReport:
         sizes = {run_id: disk.taken_bytes(self._runs_dir / run_id) for run_id in live}
         self._forecast.add(sizes, time.monotonic())
         return [
-            {"run_id": run_id, "num_processes": len(pids), "memory_bytes": _sum_of_known(pids)}
+            {"run_id": run_id, "num_processes": len(pids), "memory_bytes": _total_bytes_if_known(pids)}
             for run_id, pids in sorted(live.items())
         ]
 
@@ -215,8 +215,8 @@ class MachineReport:
         try:
             catalogue = self._catalogue.get()
         except CatalogueError as error:
-            broken = {"what": "The catalogue", "meaning": str(error), "command": None, "is_problem": True}
-            return [broken, *list_missing(None, disk.nearest_folder(self._runs_dir))]
+            problem = {"what": "The catalogue", "meaning": str(error), "command": None, "is_problem": True}
+            return [problem, *list_missing(None, disk.nearest_folder(self._runs_dir))]
         return list_missing(catalogue, disk.nearest_folder(self._runs_dir))
 
     def _disk(self) -> dict[str, Any]:
@@ -231,17 +231,17 @@ class MachineReport:
 
 
 def _memory(runs: list[dict[str, Any]] | None) -> dict[str, Any]:
-    used, total = host.memory_bytes()
-    of_runs = [None] if runs is None else [run["memory_bytes"] for run in runs]
+    used_bytes, total_bytes = host.memory_bytes()
+    run_bytes = [None] if runs is None else [run["memory_bytes"] for run in runs]
     return {
-        "used_bytes": used,
-        "total_bytes": total,
-        "runs_bytes": None if None in of_runs else sum(of_runs),
+        "used_bytes": used_bytes,
+        "total_bytes": total_bytes,
+        "runs_bytes": None if None in run_bytes else sum(run_bytes),
     }
 
 
-def _sum_of_known(pids: list[int]) -> int | None:
+def _total_bytes_if_known(pids: list[int]) -> int | None:
     """Return the sum of the processes' memory, or None if one of them is unknown."""
-    found = [processes.memory_bytes(pid) for pid in pids]
-    known = [memory for memory in found if memory is not None]
-    return sum(known) if len(known) == len(found) else None
+    values = [processes.memory_bytes(pid) for pid in pids]
+    known = [memory for memory in values if memory is not None]
+    return sum(known) if len(known) == len(values) else None

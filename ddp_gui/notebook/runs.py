@@ -60,7 +60,7 @@ class Session:
         os.umask(umask)
         self.store = RunStore(runs_dir, CatalogueSource(default_cache_file()))
         scheduler = Scheduler(runs_dir, Devices(runs_dir, None), self.store.read_again, LocalEngine())
-        access = DataAccess(uploads.folder_beside(runs_dir), ())
+        access = DataAccess(uploads.uploads_folder(runs_dir), ())
         self.api = Api(self.store, scheduler, QueuePresenter(scheduler, self.store), access)
         # Start queued runs in a thread, like every page on this folder.
         scheduler.begin()
@@ -238,9 +238,9 @@ def _result_of(call: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
     """Raise a ValueError with the message that the page would show."""
-    from ddp_gui.operations import USER_ERRORS, text_of
+    from ddp_gui.operations import USER_ERRORS, error_text
 
     try:
         yield
     except USER_ERRORS as error:
-        raise ValueError(text_of(error)) from None
+        raise ValueError(error_text(error)) from None

@@ -36,12 +36,12 @@ class Catalogue:
 
     def models_for(self, dataset: str) -> list[Model]:
         """Return the models that can learn from a data set, the recommended one first."""
-        known = self.datasets.get(dataset)
-        return _as_offered(self.models.values()) if known is None else self.models_for_task(known.task)
+        entry = self.datasets.get(dataset)
+        return _sort_for_display(self.models.values()) if entry is None else self.models_for_task(entry.task)
 
     def models_for_task(self, task: str) -> list[Model]:
         """Return the models that can learn a task, the recommended one first."""
-        return _as_offered(model for model in self.models.values() if task in model.tasks)
+        return _sort_for_display(model for model in self.models.values() if task in model.tasks)
 
     def own_options(self) -> dict[str, Option]:
         """Return the strategies' own options, by name."""
@@ -56,14 +56,14 @@ class Catalogue:
             return "model", tuple(model.name for model in self.models.values() if field in model.options)
         if setting is not None and not setting.by_plugin:
             return setting.only_with
-        users = [
+        strategies = [
             strategy.name
             for strategy in self.strategies.values()
             if field in strategy.options or field in [option.name for option in strategy.own_options]
         ]
-        return "strategy", tuple(users)
+        return "strategy", tuple(strategies)
 
-    def means_something(self, field: str, values: Mapping[str, Any]) -> bool:
+    def is_applicable(self, field: str, values: Mapping[str, Any]) -> bool:
         """Return True if a field applies with these values of the other fields."""
         only_with = self.only_with(field)
         return only_with is None or values[only_with[0]] in only_with[1]
@@ -78,7 +78,7 @@ class Catalogue:
                         size,
                         num_parameters={
                             **size.num_parameters,
-                            **_count_of(dataset.name, counts.get(name, {}).get(size.name)),
+                            **_parameter_counts(dataset.name, counts.get(name, {}).get(size.name)),
                         },
                     )
                     for size in model.sizes
@@ -89,7 +89,7 @@ class Catalogue:
         return replace(self, models=models, datasets={**self.datasets, dataset.name: dataset})
 
 
-def _as_offered(models: Iterable[Model]) -> list[Model]:
+def _sort_for_display(models: Iterable[Model]) -> list[Model]:
     """Sort models: those that need a path or a package come last, specialised ones first.
 
     "Linear" learns every task on images and tables: it is a baseline, not the first choice.
@@ -97,7 +97,7 @@ def _as_offered(models: Iterable[Model]) -> list[Model]:
     return sorted(models, key=lambda model: (model.may_have_path, len(model.tasks)))
 
 
-def _count_of(dataset: str, count: int | None) -> dict[str, int]:
+def _parameter_counts(dataset: str, count: int | None) -> dict[str, int]:
     return {} if count is None else {dataset: count}
 
 
@@ -115,15 +115,15 @@ class CatalogueSource:
         self._checked_at = -math.inf
         self._catalogue: Catalogue | None = None
 
-    def get(self, *, now: bool = False) -> Catalogue:
-        """Return the catalogue; files are checked at most once a second, or immediately with `now`.
+    def get(self, *, check_now: bool = False) -> Catalogue:
+        """Return the catalogue; files are checked at most once a second, or immediately with `check_now`.
 
         Raises:
             CatalogueError: if the training process fails; the message is the end of its output.
         """
         with self._lock:
-            was_checked_s_ago = time.monotonic() - self._checked_at
-            if self._catalogue is not None and not now and was_checked_s_ago < CHECK_EVERY_S:
+            since_check_s = time.monotonic() - self._checked_at
+            if self._catalogue is not None and not check_now and since_check_s < CHECK_EVERY_S:
                 return self._catalogue
             self._checked_at = time.monotonic()
             if self._catalogue is not None and self._key == trainer_process.current_key(self._catalogue.raw):
@@ -134,13 +134,13 @@ class CatalogueSource:
                 if self._catalogue is None:
                     raise CatalogueError(str(error)) from error
                 # A user may be editing a file, so keep the old catalogue and report the error.
-                raw = {**self._catalogue.raw, "errors": [_as_broken(error)]}
+                raw = {**self._catalogue.raw, "errors": [_error_entry(error)]}
             self._catalogue = _parse(raw)
             self._key = trainer_process.current_key(raw)
             return self._catalogue
 
 
-def _as_broken(error: AskError) -> dict[str, str]:
+def _error_entry(error: AskError) -> dict[str, str]:
     return {"module": "trainers", "message": str(error), "traceback": ""}
 
 

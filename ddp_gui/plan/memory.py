@@ -61,24 +61,24 @@ class NeedsSource:
         self._cache_file = cache_file
         self._models: Mapping[str, Any] | None = None
         self._lock = threading.Lock()
-        self._asking: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
 
-    def of(self, model: str, size: str, dataset: str) -> Needs | None:
+    def needs_of(self, model: str, size: str, dataset: str) -> Needs | None:
         """Return the needs of a model for a data set; None until they are known."""
         if self._models is None:
             self.prefetch()
             return None
-        found: Needs | None = self._models.get(model, {}).get(size, {}).get(dataset)
-        return found
+        needs: Needs | None = self._models.get(model, {}).get(size, {}).get(dataset)
+        return needs
 
     def prefetch(self) -> None:
         """Start the training process, once."""
         with self._lock:
-            if self._asking is None:
-                self._asking = threading.Thread(target=self._ask, name="memory-needs", daemon=True)
-                self._asking.start()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._load, name="memory-needs", daemon=True)
+                self._thread.start()
 
-    def _ask(self) -> None:
+    def _load(self) -> None:
         try:
             self._models = trainer_process.ask_once(self._cache_file, "trainers.plugins.memory")["models"]
         except AskError as error:
@@ -97,22 +97,28 @@ def predict(
     """Return the predicted memory of a rank; None if the model's size is unknown."""
     if num_parameters is None:
         return None
-    weights = BYTES_PER_NUMBER * num_parameters
+    weights_bytes = BYTES_PER_NUMBER * num_parameters
     has_state = config.optimizer != "sgd" or config.momentum > 0
-    state = NUMBERS_PER_WEIGHT[config.optimizer] * weights if has_state else 0
-    per_sample = needs.get("activation_bytes_per_sample") if needs else None
+    state_bytes = NUMBERS_PER_WEIGHT[config.optimizer] * weights_bytes if has_state else 0
+    bytes_per_sample = needs.get("activation_bytes_per_sample") if needs else None
 
     values = config.values()
 
-    def part(name: str, whole: int) -> int:
-        return int(whole // max(1, options.evaluate_formula(strategy.memory_shares.get(name, "one"), values)))
+    def share_bytes(name: str, total_bytes: int) -> int:
+        return int(
+            total_bytes // max(1, options.evaluate_formula(strategy.memory_shares.get(name, "one"), values))
+        )
 
-    gradients = part("gradients", weights) * options.evaluate_formula(strategy.gradient_copies, values)
+    gradients_bytes = share_bytes("gradients", weights_bytes) * options.evaluate_formula(
+        strategy.gradient_copies, values
+    )
     return Prediction(
-        parameters_bytes=part("parameters", weights),
-        gradients_bytes=gradients,
-        optimizer_bytes=part("optimizer_state", state),
-        activations_bytes=None if per_sample is None else part("activations", per_sample * config.batch_size),
+        parameters_bytes=share_bytes("parameters", weights_bytes),
+        gradients_bytes=gradients_bytes,
+        optimizer_bytes=share_bytes("optimizer_state", state_bytes),
+        activations_bytes=None
+        if bytes_per_sample is None
+        else share_bytes("activations", bytes_per_sample * config.batch_size),
         process_bytes=_process_bytes(config.world_size) if is_on_gpu else 0,
     )
 
@@ -150,15 +156,15 @@ def warnings_before_start(plan: Plan, machine: Machine) -> list[str]:
         _rate_too_low,
         _more_ranks_than_cores,
         _few_steps,
-        _saves_all_the_time,
-        _warms_up_for_ever,
+        _saves_too_often,
+        _warms_up_too_long,
         _workers_without_cores,
         _batch_norm_without_gpus,
         _precision_of_older_gpus,
         _emulated_on_the_cpu,
         _compiled_on_the_cpu,
     )
-    return [words for rule in rules if (words := rule(plan, machine)) is not None]
+    return [warning for rule in rules if (warning := rule(plan, machine)) is not None]
 
 
 def faster_precision(plan: Plan, machine: Machine) -> str | None:
@@ -173,20 +179,22 @@ def faster_precision(plan: Plan, machine: Machine) -> str | None:
 
 
 def _rate_too_high(plan: Plan, _machine: Machine) -> str | None:
-    rate, (_, most) = plan.peak_learning_rate, USUAL_RATES[plan.config.optimizer]
-    if rate < FAR_TOO_HIGH * most:
+    rate, (_, max_rate) = plan.peak_learning_rate, USUAL_RATES[plan.config.optimizer]
+    if rate < FAR_TOO_HIGH * max_rate:
         return None
     return (
-        f"A rate of {rate:g} is {rate / most:,.0f} times the highest that usually works with "
-        f"{plan.config.optimizer}, {most:g}: the loss will probably rise or become NaN."
+        f"A rate of {rate:g} is {rate / max_rate:,.0f} times the highest that usually works with "
+        f"{plan.config.optimizer}, {max_rate:g}: the loss will probably rise or become NaN."
     )
 
 
 def _rate_too_low(plan: Plan, _machine: Machine) -> str | None:
-    rate, (least, _) = plan.peak_learning_rate, USUAL_RATES[plan.config.optimizer]
-    if rate >= least:
+    rate, (min_rate, _) = plan.peak_learning_rate, USUAL_RATES[plan.config.optimizer]
+    if rate >= min_rate:
         return None
-    return f"A rate of {rate:g} is so low that the model will hardly learn: {least:g} is the usual minimum."
+    return (
+        f"A rate of {rate:g} is so low that the model will hardly learn: {min_rate:g} is the usual minimum."
+    )
 
 
 def _more_ranks_than_cores(plan: Plan, machine: Machine) -> str | None:
@@ -209,15 +217,17 @@ def _few_steps(plan: Plan, _machine: Machine) -> str | None:
     )
 
 
-def _saves_all_the_time(plan: Plan, _machine: Machine) -> str | None:
-    every = plan.config.checkpoint_every_steps or plan.steps_per_epoch
-    if every >= FEW_STEPS_BETWEEN_SAVES or plan.num_steps < FEW_STEPS_BETWEEN_SAVES:
+def _saves_too_often(plan: Plan, _machine: Machine) -> str | None:
+    interval = plan.config.checkpoint_every_steps or plan.steps_per_epoch
+    if interval >= FEW_STEPS_BETWEEN_SAVES or plan.num_steps < FEW_STEPS_BETWEEN_SAVES:
         return None
-    how_often = "step" if every == 1 else f"{every} steps"
-    return f"A checkpoint every {how_often} keeps the disk busy; an interval of 100 steps or more is usual."
+    interval_text = "step" if interval == 1 else f"{interval} steps"
+    return (
+        f"A checkpoint every {interval_text} keeps the disk busy; an interval of 100 steps or more is usual."
+    )
 
 
-def _warms_up_for_ever(plan: Plan, _machine: Machine) -> str | None:
+def _warms_up_too_long(plan: Plan, _machine: Machine) -> str | None:
     if plan.num_warmup_steps * 2 <= plan.num_steps:
         return None
     return (
@@ -230,8 +240,8 @@ def _workers_without_cores(plan: Plan, machine: Machine) -> str | None:
     workers = plan.config.num_workers * plan.config.nproc_per_node
     if workers <= 2 * machine.num_cores:
         return None
-    where = "in all" if plan.config.num_nodes == 1 else "of each machine"
-    return f"{workers} loader workers {where} share {machine.num_cores} CPU cores: fewer will be faster."
+    scope_text = "in all" if plan.config.num_nodes == 1 else "of each machine"
+    return f"{workers} loader workers {scope_text} share {machine.num_cores} CPU cores: fewer will be faster."
 
 
 def _batch_norm_without_gpus(plan: Plan, _machine: Machine) -> str | None:
@@ -245,8 +255,8 @@ def _precision_of_older_gpus(plan: Plan, machine: Machine) -> str | None:
         return None
     names = sorted(set(machine.gpu_names))
     name = names[0] if len(names) == 1 else None
-    found = hardware.precision_obstacle(plan.config.precision, name, machine.gpu_capability)
-    return None if found is None else f"{found.reason} {found.remedy}"
+    obstacle = hardware.precision_obstacle(plan.config.precision, name, machine.gpu_capability)
+    return None if obstacle is None else f"{obstacle.reason} {obstacle.remedy}"
 
 
 def _emulated_on_the_cpu(plan: Plan, machine: Machine) -> str | None:
@@ -262,5 +272,5 @@ def _compiled_on_the_cpu(plan: Plan, _machine: Machine) -> str | None:
     if plan.device_kind != "cpu" or not plan.config.compile:
         return None
     share = COMPILED_STEP_SHARES.get(plan.model.family)
-    measured = "" if share is None else f" On {MEASURED_ON}, a compiled step of such a model took {share}."
-    return f"On a CPU, torch.compile gives little speed-up, and compiling can take minutes.{measured}"
+    measurement = "" if share is None else f" On {MEASURED_ON}, a compiled step of such a model took {share}."
+    return f"On a CPU, torch.compile gives little speed-up, and compiling can take minutes.{measurement}"

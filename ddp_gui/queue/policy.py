@@ -15,7 +15,7 @@ from trainers.files.typed import Limit
 from trainers.machine import cuda_environment, hardware, processes
 
 # Returns process start times by PID.
-Own = Callable[[], Mapping[int, float]]
+OwnProcesses = Callable[[], Mapping[int, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +23,14 @@ class Users:
     """The users of a GPU: ids of this page's runs, and descriptions of other processes."""
 
     runs: frozenset[str] = frozenset()
-    others: tuple[str, ...] = ()
+    other_programs: tuple[str, ...] = ()
 
 
-NOBODY = Users()
+NO_USERS = Users()
 
 
 @dataclass(frozen=True, kw_only=True)
-class DevicesNow:
+class DeviceSnapshot:
     """The GPUs that runs can use, with their users, and the number of CPU ranks (None: unlimited).
 
     `being_checked` are the UUIDs of GPUs that a machine check uses, which are not allocated. `note` explains
@@ -45,7 +45,7 @@ class DevicesNow:
 
     def users_of(self, uuid: str) -> Users:
         """Return the users of a GPU."""
-        return self.users.get(uuid, NOBODY)
+        return self.users.get(uuid, NO_USERS)
 
     def gpus_of(self, run_id: str) -> tuple[str, ...]:
         """Return the UUIDs of the GPUs that a run's processes use."""
@@ -65,55 +65,57 @@ class Devices:
         self,
         runs_dir: Path,
         cpu_ranks: int | None,
-        own: Own = dict,
+        own_processes: OwnProcesses = dict,
         being_checked: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._owners = Owners(runs_dir)
-        self._own = own
+        self._own_processes = own_processes
         self._being_checked = being_checked
         self.cpu_ranks = cpu_ranks
 
-    def sample(self) -> DevicesNow:
+    def sample(self) -> DeviceSnapshot:
         """Return the current devices and their users."""
         visible = hardware.visible_gpus()
-        own = functools.cache(self._own)  # called only if a GPU has other processes, and once per sample
-        return DevicesNow(
+        own_processes = functools.cache(
+            self._own_processes
+        )  # called only if a GPU has other processes, and once per sample
+        return DeviceSnapshot(
             gpus=tuple(GrantedGpu(index=gpu.index, uuid=gpu.uuid) for gpu in visible),
-            users={gpu.uuid: self._users_of(gpu, own) for gpu in visible},
+            users={gpu.uuid: self._users_of(gpu, own_processes) for gpu in visible},
             cpu_ranks=self.cpu_ranks,
             being_checked=frozenset(self._being_checked()),
-            note=_note(bool(visible)),
+            note=_unusable_gpus_note(bool(visible)),
         )
 
-    def _users_of(self, gpu: hardware.VisibleGpu, own: Own) -> Users:
+    def _users_of(self, gpu: hardware.VisibleGpu, own_processes: OwnProcesses) -> Users:
         if gpu.handle is None:
-            return NOBODY
-        runs, others = set(), []
+            return NO_USERS
+        runs, other_programs = set(), []
         for process in hardware.gpu_processes(gpu.handle) or []:
             if process.draws:
                 continue  # a desktop leaves enough memory for a run
             run_id = self._owners.run_of(process.pid)
             if run_id is not None:
                 runs.add(run_id)
-            elif not _is_own(process.pid, own()):
-                others.append(_describe_process(process))
-        return Users(runs=frozenset(runs), others=tuple(others))
+            elif not _is_own_process(process.pid, own_processes()):
+                other_programs.append(_describe_process(process))
+        return Users(runs=frozenset(runs), other_programs=tuple(other_programs))
 
 
-def _is_own(pid: int, own: Mapping[int, float]) -> bool:
+def _is_own_process(pid: int, own_processes: Mapping[int, float]) -> bool:
     """Return True if a process belongs to the page. The start time detects a reused PID."""
-    facts = processes.inspect(pid)
-    return facts is not None and facts.started_unix_s == own.get(pid)
+    info = processes.inspect(pid)
+    return info is not None and info.started_unix_s == own_processes.get(pid)
 
 
 def _describe_process(process: hardware.GpuProcess) -> str:
-    facts = processes.inspect(process.pid)
-    name = (process.name if facts is None else facts.name) or "a process"
-    user = None if facts is None else facts.user
+    info = processes.inspect(process.pid)
+    name = (process.name if info is None else info.name) or "a process"
+    user = None if info is None else info.user
     return f"{name} of {user} (pid {process.pid})" if user else f"{name} (pid {process.pid})"
 
 
-def _note(has_gpus: bool) -> str | None:
+def _unusable_gpus_note(has_gpus: bool) -> str | None:
     if (obstacle := cuda_environment.obstacle()) is not None:
         return f"No GPU can be used. {obstacle.reason} {obstacle.remedy}"
     if not has_gpus or hardware.sees_all_processes():
@@ -126,7 +128,7 @@ def _note(has_gpus: bool) -> str | None:
 MAX_NAME_LENGTH = 100
 
 
-WholeLimit = Annotated[int, Limit(low=1, high=10**18, words="a whole number above 0")] | None
+IntegerLimit = Annotated[int, Limit(low=1, high=10**18, words="a whole number above 0")] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +142,10 @@ class Limits:
         num_waiting: number of queued runs.
     """
 
-    num_ranks: WholeLimit = None
+    num_ranks: IntegerLimit = None
     minutes_per_run: Annotated[float, Limit(low=1e-9, high=1e18, words="a number above 0")] | None = None
-    disk_bytes: WholeLimit = None
-    num_waiting: WholeLimit = None
+    disk_bytes: IntegerLimit = None
+    num_waiting: IntegerLimit = None
 
 
 NO_LIMITS = Limits()
@@ -156,21 +158,24 @@ class Rules:
     everybody: Limits = NO_LIMITS
     people: Mapping[str, Limits] = field(default_factory=dict)
 
-    def of(self, person: str) -> Limits:
+    def limits_of(self, person: str) -> Limits:
         """Return the limits of a user."""
         return self.people.get(person, self.everybody)
 
     @property
-    def limit_time(self) -> bool:
+    def has_time_limit(self) -> bool:
         """True if any user's runs have a time limit."""
-        return any(each.minutes_per_run is not None for each in (self.everybody, *self.people.values()))
+        return any(limits.minutes_per_run is not None for limits in (self.everybody, *self.people.values()))
 
     def changed(self, person: str | None, limits: Limits | None) -> Rules:
         """Return a copy with different limits: of a user (None removes them), or the default limits."""
         if person is None:
             return Rules(everybody=limits or NO_LIMITS, people=self.people)
-        others = {name: each for name, each in self.people.items() if name != person}
-        return Rules(everybody=self.everybody, people=others if limits is None else others | {person: limits})
+        limits_by_name = {name: value for name, value in self.people.items() if name != person}
+        return Rules(
+            everybody=self.everybody,
+            people=limits_by_name if limits is None else limits_by_name | {person: limits},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the rules as JSON values."""
@@ -178,7 +183,7 @@ class Rules:
         return {"everybody": asdict(self.everybody), "people": people}
 
 
-def checked_name(name: Any) -> str | None:
+def validate_name(name: Any) -> str | None:
     """Validate the name of a user whose limits are set; None selects the default limits.
 
     Raises:
@@ -194,9 +199,9 @@ def checked_name(name: Any) -> str | None:
 
 
 # Time for which later runs may overtake a run that does not fit; then its device kind is reserved for it.
-PATIENCE_S = 600.0
+RESERVE_AFTER_S = 600.0
 # Time window of the usage that affects the order of the queue.
-LATELY_S = 3600.0
+USAGE_WINDOW_S = 3600.0
 
 RULE = (
     "The first run in the queue that fits starts next. Priority goes to the user with the fewest GPUs or "
@@ -294,25 +299,25 @@ class Free:
     shared_gpus: list[str]
     cpu_ranks: int | None
     capacity: Capacity
-    closed: set[DeviceKind] = field(default_factory=set)
+    reserved_kinds: set[DeviceKind] = field(default_factory=set)
 
     @classmethod
     def of(cls, situation: Situation) -> Free:
         """Return the devices that no live run holds."""
         capacity = situation.capacity
-        held = {gpu for run in situation.running for gpu in run.gpus} | capacity.being_checked
-        gpus = [gpu for gpu in capacity.gpus if gpu not in held]
-        on_cpu = sum(run.num_cores for run in situation.running if run.kind == "cpu")
+        held_gpus = {gpu for run in situation.running for gpu in run.gpus} | capacity.being_checked
+        gpus = [gpu for gpu in capacity.gpus if gpu not in held_gpus]
+        used_cores = sum(run.num_cores for run in situation.running if run.kind == "cpu")
         return cls(
             gpus=[gpu for gpu in gpus if gpu not in capacity.occupied],
             shared_gpus=[gpu for gpu in gpus if gpu in capacity.occupied],
-            cpu_ranks=None if capacity.cpu_ranks is None else capacity.cpu_ranks - on_cpu,
+            cpu_ranks=None if capacity.cpu_ranks is None else capacity.cpu_ranks - used_cores,
             capacity=capacity,
         )
 
     def take(self, run: Waiting) -> Start | None:
         """Allocate a run's devices; None if they are not available."""
-        if run.kind in self.closed:
+        if run.kind in self.reserved_kinds:
             return None
         if run.kind == "cpu":
             if self.cpu_ranks is not None:
@@ -322,7 +327,7 @@ class Free:
                 self.cpu_ranks -= num_cores
             return Start(run_id=run.run_id)
         # Unoccupied GPUs come first.
-        usable = together(self.gpus + (self.shared_gpus if run.may_share else []), run.num_ranks)
+        usable = usable_gpus(self.gpus + (self.shared_gpus if run.may_share else []), run.num_ranks)
         if len(usable) < run.num_ranks:
             return None
         taken = tuple(usable[: run.num_ranks])
@@ -335,22 +340,22 @@ def decide(situation: Situation, now_unix_s: float) -> list[Start]:
     """Return the runs to start now, in queue order."""
     if situation.is_paused:
         return []
-    free, held = Free.of(situation), ranks_held(situation.running)
+    free, num_ranks_in_use = Free.of(situation), ranks_in_use(situation.running)
     starts = []
-    for run in in_order(situation, now_unix_s):
-        if exceeds_limit(run, held, situation.rules):
+    for run in queue_order(situation, now_unix_s):
+        if exceeds_limit(run, num_ranks_in_use, situation.rules):
             continue  # waits until its owner's other runs end, without blocking other users
         start = free.take(run)
         if start is not None:
             starts.append(start)
-            held[run.person] += run.num_ranks
-        elif now_unix_s - run.asked_unix_s >= PATIENCE_S and could_fit(run, situation.capacity):
+            num_ranks_in_use[run.person] += run.num_ranks
+        elif now_unix_s - run.asked_unix_s >= RESERVE_AFTER_S and could_fit(run, situation.capacity):
             # Reserve the run's device kind, so that runs behind it cannot delay it any longer.
-            free.closed.add(run.kind)
+            free.reserved_kinds.add(run.kind)
     return starts
 
 
-def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
+def queue_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
     """Return the queue in order: runs that a teacher moved to the head, then by least usage.
 
     The rule repeatedly takes the oldest run of the user who occupies the fewest ranks, counting runs that are
@@ -358,47 +363,55 @@ def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
     """
     by_id = {run.run_id: run for run in situation.waiting}
     order = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
-    held = ranks_held(situation.running)
+    num_ranks_in_use = ranks_in_use(situation.running)
     for run in order:
-        held[run.person] += run.num_ranks
-    used = recent_usage(situation, now_unix_s)
+        num_ranks_in_use[run.person] += run.num_ranks
+    recent_minutes = recent_usage(situation, now_unix_s)
     queues: dict[str, list[Waiting]] = {}
     for run in sorted(by_id.values(), key=lambda run: (run.asked_unix_s, run.run_id), reverse=True):
         queues.setdefault(run.person, []).append(run)
     while queues:
-        person = min(queues, key=lambda who: (held[who], used[who], queues[who][-1].asked_unix_s, who))
+        person = min(
+            queues,
+            key=lambda name: (
+                num_ranks_in_use[name],
+                recent_minutes[name],
+                queues[name][-1].asked_unix_s,
+                name,
+            ),
+        )
         run = queues[person].pop()
         order.append(run)
-        held[person] += run.num_ranks
+        num_ranks_in_use[person] += run.num_ranks
         if not queues[person]:
             del queues[person]
     return order
 
 
-def ranks_held(running: Iterable[Running]) -> Counter[str]:
+def ranks_in_use(running: Iterable[Running]) -> Counter[str]:
     """Return the number of GPUs and CPU ranks that each user occupies now."""
-    held: Counter[str] = Counter()
+    num_ranks_in_use: Counter[str] = Counter()
     for run in running:
-        held[run.person] += run.num_ranks
-    return held
+        num_ranks_in_use[run.person] += run.num_ranks
+    return num_ranks_in_use
 
 
 def recent_usage(situation: Situation, now_unix_s: float) -> Counter[str]:
     """Return each user's usage in the last hour, in rank-minutes."""
-    used: dict[str, float] = {}
+    usage_s: dict[str, float] = {}
     spans = [(span.person, span.num_ranks, span.began_unix_s, span.ended_unix_s) for span in situation.ended]
     spans += [(run.person, run.num_ranks, run.began_unix_s, now_unix_s) for run in situation.running]
-    for person, num_ranks, began, ended in spans:
-        overlap_s = min(ended, now_unix_s) - max(began, now_unix_s - LATELY_S)
-        used[person] = used.get(person, 0.0) + num_ranks * max(0.0, overlap_s)
+    for person, num_ranks, start_unix_s, end_unix_s in spans:
+        overlap_s = min(end_unix_s, now_unix_s) - max(start_unix_s, now_unix_s - USAGE_WINDOW_S)
+        usage_s[person] = usage_s.get(person, 0.0) + num_ranks * max(0.0, overlap_s)
     # Round to minutes, so that a difference of a second does not reorder the queue.
-    return Counter({person: round(seconds / 60) for person, seconds in used.items()})
+    return Counter({person: round(seconds / 60) for person, seconds in usage_s.items()})
 
 
-def exceeds_limit(run: Waiting, held: Mapping[str, int], rules: Rules) -> bool:
+def exceeds_limit(run: Waiting, num_ranks_in_use: Mapping[str, int], rules: Rules) -> bool:
     """Return True if the run would exceed its owner's limit of concurrent ranks."""
-    most = rules.of(run.person).num_ranks
-    return most is not None and held.get(run.person, 0) + run.num_ranks > most
+    limit = rules.limits_of(run.person).num_ranks
+    return limit is not None and num_ranks_in_use.get(run.person, 0) + run.num_ranks > limit
 
 
 def could_fit(run: Waiting, capacity: Capacity) -> bool:
@@ -406,9 +419,9 @@ def could_fit(run: Waiting, capacity: Capacity) -> bool:
     if run.kind == "cpu":
         return capacity.cpu_ranks is None or run.num_ranks <= capacity.cpu_ranks
     usable = [gpu for gpu in capacity.gpus if run.may_share or gpu not in capacity.occupied]
-    return run.num_ranks <= len(together(usable, run.num_ranks))
+    return run.num_ranks <= len(usable_gpus(usable, run.num_ranks))
 
 
-def together(gpus: Sequence[str], num_ranks: int) -> list[str]:
+def usable_gpus(gpus: Sequence[str], num_ranks: int) -> list[str]:
     """Return the GPUs that a run can use together. NCCL supports only one MIG instance per run."""
     return [gpu for gpu in gpus if num_ranks == 1 or not gpu.startswith(cuda_environment.MIG)]

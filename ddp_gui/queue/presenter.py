@@ -21,10 +21,10 @@ from ddp_gui.queue.policy import (
     Waiting,
     could_fit,
     exceeds_limit,
-    in_order,
-    ranks_held,
+    queue_order,
+    ranks_in_use,
 )
-from ddp_gui.queue.scheduler import Placed, Scheduler
+from ddp_gui.queue.scheduler import Placement, Scheduler
 from ddp_gui.queue.snapshot import Snapshot
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import status as status_file
@@ -53,7 +53,7 @@ class QueueView:
     ends_in_s: Mapping[str, float | None]
     usual_s: float | None
 
-    def place_of(self, run_id: str) -> int | None:
+    def position_of(self, run_id: str) -> int | None:
         """Return a run's place (1 is next); None if it is not queued."""
         return next((place for place, run in enumerate(self.order, 1) if run.run_id == run_id), None)
 
@@ -69,32 +69,32 @@ class QueuePresenter:
         self._viewed_at = 0.0
         self._viewed_changes = 0
 
-    def view(self, *, afresh: bool = False) -> QueueView:
+    def view(self, *, force_refresh: bool = False) -> QueueView:
         """Return the queue, at most `REFRESH_EVERY_S` old but with all changes made on this page; current if
-        `afresh`.
+        `force_refresh`.
         """
         with self._lock:
             num_changes = self._scheduler.num_changes
             is_old = time.monotonic() - self._viewed_at > REFRESH_EVERY_S
-            if afresh or self._view is None or is_old or num_changes != self._viewed_changes:
-                self._view = self._view_of(self._scheduler.snapshot())
+            if force_refresh or self._view is None or is_old or num_changes != self._viewed_changes:
+                self._view = self._build_view(self._scheduler.snapshot())
                 self._viewed_at = time.monotonic()
                 self._viewed_changes = num_changes
             return self._view
 
-    def _view_of(self, snapshot: Snapshot) -> QueueView:
+    def _build_view(self, snapshot: Snapshot) -> QueueView:
         now, situation = time.time(), snapshot.situation
         ends_in_s = {
-            run.run_id: snapshot_module.limited(self._remaining_s(run), run, situation, now)
+            run.run_id: snapshot_module.limit_remaining_s(self._remaining_s(run), run, situation, now)
             for run in situation.running
         }
         # Skip spans without a positive length: the clock was set back.
         spans = ((span.began_unix_s, span.ended_unix_s) for span in situation.ended)
-        took = [ended - began for began, ended in spans if ended > began]
-        usual_s = statistics.median(took) if took else None
+        durations_s = [end - start for start, end in spans if end > start]
+        usual_s = statistics.median(durations_s) if durations_s else None
         return QueueView(
             snapshot=snapshot,
-            order=in_order(situation, now),
+            order=queue_order(situation, now),
             starts_in_s=snapshot_module.waiting_times(situation, ends_in_s, usual_s, now),
             ends_in_s=ends_in_s,
             usual_s=usual_s,
@@ -120,18 +120,18 @@ class QueuePresenter:
             return {}
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
 
-    def words_of(self, placed: Placed) -> str:
+    def describe_place(self, placement: Placement) -> str:
         """Return the place of a run that has just been queued, and its estimated start, as text."""
-        assert placed.place is not None
-        starts_in_s = self._view_of(placed.snapshot).starts_in_s
-        return place_text(placed.place, starts_in_s.get(placed.run.run_id))
+        assert placement.place is not None
+        starts_in_s = self._build_view(placement.snapshot).starts_in_s
+        return place_text(placement.place, starts_in_s.get(placement.run.run_id))
 
-    def place(self, run_id: str, *, afresh: bool = False) -> dict[str, Any]:
+    def place(self, run_id: str, *, force_refresh: bool = False) -> dict[str, Any]:
         """Describe a queued run; `place` is None if it is not in this queue."""
-        view = self.view(afresh=afresh)
-        place = view.place_of(run_id)
+        view = self.view(force_refresh=force_refresh)
+        place = view.position_of(run_id)
         if place is None:
-            return _place_elsewhere(self._store.open(run_id), len(view.order))
+            return _describe_place_elsewhere(self._store.open(run_id), len(view.order))
         run = view.order[place - 1]
         starts_in_s = view.starts_in_s.get(run_id)
         return {
@@ -139,8 +139,8 @@ class QueuePresenter:
             "num_waiting": len(view.order),
             "starts_in_s": None if starts_in_s is None else round(starts_in_s, 1),
             "words": place_text(place, starts_in_s),
-            "why": why_it_waits(run, place, view.snapshot),
-            "can_share_gpus": _could_share(run, view.snapshot),
+            "why": waiting_reason(run, place, view.snapshot),
+            "can_share_gpus": _can_share_gpus(run, view.snapshot),
         }
 
     # The full queue
@@ -149,21 +149,21 @@ class QueuePresenter:
         """Return the queue for a user; runs are named only if `may_see(run_id)` is True."""
         view = self.view()
         situation = view.snapshot.situation
-        shown = RunLabels(self._store, person, may_see)
+        labels = RunLabels(self._store, person, may_see)
         waiting = [
             {
-                **shown.of(run),
+                **labels.describe(run),
                 "place": place,
                 "asked_unix_s": run.asked_unix_s,
                 "starts_in_s": _rounded(view.starts_in_s.get(run.run_id)),
-                "why": why_it_waits(run, place, view.snapshot),
-                "can_share_gpus": _could_share(run, view.snapshot),
+                "why": waiting_reason(run, place, view.snapshot),
+                "can_share_gpus": _can_share_gpus(run, view.snapshot),
             }
             for place, run in enumerate(view.order, 1)
         ]
         running = [
             {
-                **shown.of(run),
+                **labels.describe(run),
                 "began_unix_s": run.began_unix_s,
                 "ends_in_s": _rounded(view.ends_in_s.get(run.run_id)),
                 "gpus": [gpu.index for gpu in view.snapshot.devices.gpus if gpu.uuid in run.gpus],
@@ -174,24 +174,24 @@ class QueuePresenter:
             "is_paused": situation.is_paused,
             "trouble": self._scheduler.trouble,
             "rule": RULE,
-            "devices": _devices(view.snapshot, shown),
+            "devices": _devices(view.snapshot, labels),
             "waiting": waiting,
             "running": running,
             "may_manage": person.is_teacher,
             "limits": self._limits(person, situation),
             "engine": None
-            if (queue := self._scheduler.engine_queue()) is None
-            else describe_jobs(queue, shown),
+            if (engine_queue := self._scheduler.engine_queue()) is None
+            else describe_jobs(engine_queue, labels),
         }
 
     def _limits(self, person: Person, situation: Situation) -> dict[str, Any]:
         """Return the current user's limits and usage, and for teachers all limits."""
-        mine = situation.rules.of(person.name)
-        used = {"num_ranks": ranks_held(situation.running).get(person.name, 0)}
-        if mine.disk_bytes is not None:
+        own_limits = situation.rules.limits_of(person.name)
+        used = {"num_ranks": ranks_in_use(situation.running).get(person.name, 0)}
+        if own_limits.disk_bytes is not None:
             used["disk_bytes"] = sum(starter.bytes_by_run(self._store.runs_dir, person.name).values())
-        found: dict[str, Any] = {"mine": asdict(mine), "used": used}
-        return found | (situation.rules.to_json() if person.is_teacher else {})
+        values: dict[str, Any] = {"mine": asdict(own_limits), "used": used}
+        return values | (situation.rules.to_json() if person.is_teacher else {})
 
 
 class RunLabels:
@@ -200,7 +200,7 @@ class RunLabels:
     def __init__(self, store: RunStore, person: Person, may_see: MaySee) -> None:
         self.store, self._person, self.may_see = store, person, may_see
 
-    def of(self, run: Waiting | Running) -> dict[str, Any]:
+    def describe(self, run: Waiting | Running) -> dict[str, Any]:
         may_see = self.may_see(run.run_id)
         return {
             "run_id": run.run_id if may_see else None,
@@ -225,19 +225,21 @@ JOB_NAME = "ddp-"
 _JOB_FIELDS = {field.name for field in fields(EngineJob)} - {"handle"}
 
 
-def describe_jobs(queue: EngineQueue, shown: RunLabels) -> dict[str, Any]:
+def describe_jobs(queue: EngineQueue, labels: RunLabels) -> dict[str, Any]:
     """Return the engine's own queue as JSON values for the page."""
     jobs = []
     for job in queue.jobs:
-        about = {name: value for name, value in asdict(job).items() if name in _JOB_FIELDS} | {"run_id": None}
-        run_id = _run_of(job, shown.store.runs_dir)
-        if run_id is not None and shown.may_see(run_id):
-            about |= {"run_id": run_id, "name": shown.name_of(run_id)}
-        jobs.append(about)
+        values = {name: value for name, value in asdict(job).items() if name in _JOB_FIELDS} | {
+            "run_id": None
+        }
+        run_id = _run_id_of_job(job, labels.store.runs_dir)
+        if run_id is not None and labels.may_see(run_id):
+            values |= {"run_id": run_id, "name": labels.name_of(run_id)}
+        jobs.append(values)
     return {"name": queue.name, "silent_since_unix_s": queue.silent_since_unix_s, "jobs": jobs}
 
 
-def _run_of(job: EngineJob, runs_dir: Path) -> str | None:
+def _run_id_of_job(job: EngineJob, runs_dir: Path) -> str | None:
     """Return the id of this page's run that the job executes; None for any other job of the user."""
     run_id = job.name.removeprefix(JOB_NAME)
     if run_id == job.name or not is_run_id(run_id):
@@ -250,28 +252,31 @@ def _run_of(job: EngineJob, runs_dir: Path) -> str | None:
     return run_id if status is not None and status.handle == job.handle else None
 
 
-def _devices(snapshot: Snapshot, shown: RunLabels) -> dict[str, Any]:
+def _devices(snapshot: Snapshot, labels: RunLabels) -> dict[str, Any]:
     """Return the users of each GPU, and the number of allocated CPU ranks."""
     running = snapshot.situation.running
-    has = {uuid: run for run in running for uuid in run.gpus}
+    run_by_gpu = {uuid: run for run in running for uuid in run.gpus}
     gpus = [
         {
             "index": gpu.index,
-            "run": shown.of(has[gpu.uuid]) if gpu.uuid in has else None,
-            "others": [*snapshot.devices.users_of(gpu.uuid).others, *_check_of(gpu.uuid, snapshot)],
+            "run": labels.describe(run_by_gpu[gpu.uuid]) if gpu.uuid in run_by_gpu else None,
+            "others": [
+                *snapshot.devices.users_of(gpu.uuid).other_programs,
+                *_machine_check_label(gpu.uuid, snapshot),
+            ],
         }
         for gpu in snapshot.devices.gpus
     ]
-    used = sum(run.num_ranks for run in running if run.kind == "cpu")
+    num_cpu_ranks_used = sum(run.num_ranks for run in running if run.kind == "cpu")
     return {
         "gpus": gpus,
         "cpu_ranks": snapshot.devices.cpu_ranks,
-        "cpu_ranks_used": used,
+        "cpu_ranks_used": num_cpu_ranks_used,
         "note": snapshot.devices.note,
     }
 
 
-def _check_of(uuid: str, snapshot: Snapshot) -> list[str]:
+def _machine_check_label(uuid: str, snapshot: Snapshot) -> list[str]:
     return ["the check of this machine"] if uuid in snapshot.devices.being_checked else []
 
 
@@ -279,7 +284,7 @@ def place_text(place: int, starts_in_s: float | None) -> str:
     """Describe a place in the queue and the estimated start time as text."""
     if starts_in_s is None:
         return f"{ordinal(place)} in the queue; start time unknown"
-    return f"{ordinal(place)} in the queue, starts in {about(starts_in_s)}"
+    return f"{ordinal(place)} in the queue, starts in {format_estimate(starts_in_s)}"
 
 
 def ordinal(number: int) -> str:
@@ -288,7 +293,7 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def about(seconds: float) -> str:
+def format_estimate(seconds: float) -> str:
     """Format an estimated duration."""
     if seconds < 45:
         return "less than a minute"
@@ -297,20 +302,20 @@ def about(seconds: float) -> str:
     return f"about {seconds / 3600:.1f} h"
 
 
-def why_it_waits(run: Waiting, place: int, snapshot: Snapshot) -> str:
+def waiting_reason(run: Waiting, place: int, snapshot: Snapshot) -> str:
     """Return the reason why a run waits, as a sentence."""
     situation = snapshot.situation
     needs = ranks_text(run.num_ranks, run.kind)
     if situation.is_paused:
         return "The queue is paused: no run starts until a teacher resumes it."
     if not could_fit(run, situation.capacity):
-        return _why_never(run, needs, snapshot)
-    held = ranks_held(situation.running)
-    if exceeds_limit(run, held, situation.rules):
-        most = situation.rules.of(run.person).num_ranks
+        return _reason_it_cannot_start(run, needs, snapshot)
+    num_ranks_in_use = ranks_in_use(situation.running)
+    if exceeds_limit(run, num_ranks_in_use, situation.rules):
+        limit = situation.rules.limits_of(run.person).num_ranks
         return (
-            f"It needs {needs}. The limit per user is {most}, and its owner currently uses "
-            f"{held[run.person]}."
+            f"It needs {needs}. The limit per user is {limit}, and its owner currently uses "
+            f"{num_ranks_in_use[run.person]}."
         )
     if run.kind == "cuda" and snapshot.devices.being_checked:
         return (
@@ -321,7 +326,7 @@ def why_it_waits(run: Waiting, place: int, snapshot: Snapshot) -> str:
     return f"It needs {needs}. Other runs are ahead of it."
 
 
-def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
+def _reason_it_cannot_start(run: Waiting, needs: str, snapshot: Snapshot) -> str:
     capacity = snapshot.situation.capacity
     if run.kind == "cpu":
         return (
@@ -329,16 +334,16 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
             "Remove it from the queue."
         )
     if run.num_ranks > len(capacity.gpus):
-        why = "" if snapshot.devices.note is None else f" {snapshot.devices.note}"
-        there = f"only {len(capacity.gpus)} can be used" if capacity.gpus else "none can be used"
+        note = "" if snapshot.devices.note is None else f" {snapshot.devices.note}"
+        num_usable = f"only {len(capacity.gpus)} can be used" if capacity.gpus else "none can be used"
         return (
-            f"It needs {needs}, but {there} on this machine, so it can never start. Remove it from the "
-            f"queue.{why}"
+            f"It needs {needs}, but {num_usable} on this machine, so it can never start. Remove it from the "
+            f"queue.{note}"
         )
     users = [
-        f"GPU {gpu.index}: {', '.join(others)}"
+        f"GPU {gpu.index}: {', '.join(programs)}"
         for gpu in snapshot.devices.gpus
-        if (others := snapshot.devices.users_of(gpu.uuid).others)
+        if (programs := snapshot.devices.users_of(gpu.uuid).other_programs)
     ]
     return (
         f"It needs {needs}, but other programs are using some of the GPUs ({'; '.join(users)}). It starts "
@@ -346,27 +351,27 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
     )
 
 
-def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
+def _describe_place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
     """Describe a run that is not in this queue; it may wait in its engine's queue."""
     status = liveness.read_status(run)
     engine = liveness.engine_for(status)
     is_queued = status.state == "queued"
-    about_it = engine.describe(run, status, is_queued=True) if is_queued else Description()
-    starts_unix_s, words = about_it.starts_unix_s, about_it.place
+    description = engine.describe(run, status, is_queued=True) if is_queued else Description()
+    starts_unix_s, text = description.starts_unix_s, description.place
     starts_in_s = None if starts_unix_s is None else max(0.0, starts_unix_s - time.time())
     if starts_in_s is not None:
-        words += f", starts in {about(starts_in_s)}"
+        text += f", starts in {format_estimate(starts_in_s)}"
     return {
         "place": None,
         "num_waiting": num_waiting,
         "starts_in_s": _rounded(starts_in_s),
-        "words": "" if about_it.reason is None else words,
-        "why": about_it.reason or "",
+        "words": "" if description.reason is None else text,
+        "why": description.reason or "",
         "can_share_gpus": False,
     }
 
 
-def _could_share(run: Waiting, snapshot: Snapshot) -> bool:
+def _can_share_gpus(run: Waiting, snapshot: Snapshot) -> bool:
     """Return True if the run could start by sharing GPUs that other programs use."""
     return run.kind == "cuda" and not run.may_share and bool(snapshot.situation.capacity.occupied)
 

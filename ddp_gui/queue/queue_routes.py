@@ -12,7 +12,7 @@ from ddp_gui.launch import launcher
 from ddp_gui.launch.launcher import NotWritableError
 from ddp_gui.operations import Route, operation
 from ddp_gui.queue import policy, snapshot
-from ddp_gui.queue.policy import Limits, Waiting, decide, in_order
+from ddp_gui.queue.policy import Limits, Waiting, decide, queue_order
 from ddp_gui.queue.presenter import QueuePresenter, QueueView, place_text
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
@@ -40,7 +40,7 @@ def expected_wait(
     situation = replace(view.snapshot.situation, waiting=[*view.snapshot.situation.waiting, run])
     if any(start.run_id == NEW for start in decide(situation, now)):
         return {"place": None, "starts_in_s": None, "words": ""}
-    place = 1 + [each.run_id for each in in_order(situation, now)].index(NEW)
+    place = 1 + [queued.run_id for queued in queue_order(situation, now)].index(NEW)
     starts_in_s = snapshot.waiting_times(situation, view.ends_in_s, view.usual_s, now).get(NEW)
     return {
         "place": place,
@@ -59,12 +59,12 @@ class QueueApi:
 
     store: RunStore
     _scheduler: Scheduler
-    _view: QueuePresenter
+    _presenter: QueuePresenter
 
     @operation(route=Route(path="/live/queue"))
     def queue(self) -> dict[str, Any]:
         """Return the queue: queued runs with the reasons for waiting, live runs, allocations and limits."""
-        return self._view.page(current_user(), self.store.is_shown)
+        return self._presenter.page(current_user(), self.store.is_shown)
 
     @operation(teacher="reorder the queue")
     def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class QueueApi:
     @operation(teacher="set limits")
     def set_limits(self, values: dict[str, Any] | None, person: str | None = None) -> dict[str, Any]:
         """Set a user's limits, or the default limits if `person` is null. Null `values` remove a user's."""
-        name = policy.checked_name(person)
+        name = policy.validate_name(person)
         parsed = None if values is None and name is not None else typed.read(Limits, values or {})
         self._scheduler.set_limits(name, parsed)
         return {"limits": self._scheduler.snapshot().situation.rules.to_json(), "message": "Saved."}
@@ -128,16 +128,16 @@ class QueueApi:
     def use_occupied_gpus(self, run: RunDirectory) -> dict[str, Any]:
         """Let a queued run use GPUs that other programs are using."""
         self._scheduler.share_gpus(run)
-        place = self._view.place(run.run_id, afresh=True)
-        words = f"{place['words']}." if place["place"] else "It starts."
-        return {"run_id": run.run_id, "place": place["place"], "message": words}
+        place = self._presenter.place(run.run_id, force_refresh=True)
+        message = f"{place['words']}." if place["place"] else "It starts."
+        return {"run_id": run.run_id, "place": place["place"], "message": message}
 
 
 def _runs(count: int) -> str:
     return "1 run is" if count == 1 else f"{count} runs are"
 
 
-def make_router(scheduler: Scheduler, view: QueuePresenter, store: RunStore) -> Router:
+def make_router(scheduler: Scheduler, presenter: QueuePresenter, store: RunStore) -> Router:
     """Return further routes below `/live/queue`."""
     router = Router(prefix="/live/queue")
 
@@ -152,10 +152,10 @@ def make_router(scheduler: Scheduler, view: QueuePresenter, store: RunStore) -> 
     def expected(kind: DeviceKind, num_ranks: int, may_share: bool = False) -> dict[str, Any]:
         """Return whether a run started now would wait."""
         kind = scheduler.kind_to_wait_for(kind)
-        return expected_wait(view.view(), current_user().name, kind, num_ranks, may_share=may_share)
+        return expected_wait(presenter.view(), current_user().name, kind, num_ranks, may_share=may_share)
 
     @router.get("/run")
     def place(id: str) -> dict[str, Any]:  # noqa: A002 - same name as in the page's URL
-        return view.place(store.open(id).run_id)
+        return presenter.place(store.open(id).run_id)
 
     return router

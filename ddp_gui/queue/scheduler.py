@@ -21,8 +21,8 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.launch import launcher
 from ddp_gui.plan.plan import Startable
 from ddp_gui.queue import starter
-from ddp_gui.queue.policy import LATELY_S, Devices, Free, Limits, Start, decide, in_order
-from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
+from ddp_gui.queue.policy import USAGE_WINDOW_S, Devices, Free, Limits, Start, decide, queue_order
+from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_from_ticket
 from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError
 from trainers.contract import manifests, rundir, tickets
@@ -45,7 +45,7 @@ SHARES_OF_DISK = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
+class Placement:
     """The result of a start.
 
     Attributes:
@@ -72,12 +72,12 @@ class Scheduler:
         engine: Engine | None = None,
         *,
         has_login: bool = False,
-        take_back: Callable[[Collection[str]], None] = lambda _gpus: None,
+        reclaim_gpus: Callable[[Collection[str]], None] = lambda _gpus: None,
     ) -> None:
         """Read the stored queue.
 
         Args:
-            take_back: frees GPUs, by UUID, that are in use by `with_free_gpus`, before they are allocated.
+            reclaim_gpus: frees GPUs, by UUID, that are in use by `with_free_gpus`, before they are allocated.
         """
         self.cpu_ranks = devices.cpu_ranks
         self._has_login = has_login
@@ -86,9 +86,9 @@ class Scheduler:
         self._reader = SnapshotReader(runs_dir, devices, self._threads_per_rank)
         self._engine = engine or LocalEngine()
         self._on_change = on_change
-        self._take_back = take_back
-        self._passes = PeriodicThread("queue", self._pass)
-        self._starter = Starter(self._engine, self._passes.wake)
+        self._reclaim_gpus = reclaim_gpus
+        self._thread = PeriodicThread("queue", self._run_once)
+        self._starter = Starter(self._engine, self._thread.wake)
         self._searched_at = float("-inf")
         self._must_poll = True
         self._stopped_for_time: set[str] = set()
@@ -104,21 +104,23 @@ class Scheduler:
     def capacity(self, config: Config | None = None) -> Machine:
         """Return the resources that the engine offers a run, within the limits of this page."""
         offered = capacity.read(self._engine, config)
-        others, runs = self._gpus_in_use() if offered.num_gpus and self._engine.is_this_machine else (0, 0)
+        num_by_programs, num_by_runs = (
+            self._gpus_in_use() if offered.num_gpus and self._engine.is_this_machine else (0, 0)
+        )
         return replace(
             offered,
             most_cpu_ranks=self.cpu_ranks,
             has_login=self._has_login,
-            num_gpus_of_others=others,
-            num_gpus_of_runs=runs,
+            num_gpus_of_others=num_by_programs,
+            num_gpus_of_runs=num_by_runs,
         )
 
-    def asks(self) -> Mapping[str, PlacementField]:
+    def placement_fields(self) -> Mapping[str, PlacementField]:
         """Return the fields, by name, with which a user selects where a run trains."""
-        here = self.capacity()
-        if here.num_nodes > 1 and "num_nodes" not in here.placement_fields:
-            return {**here.placement_fields, "num_nodes": PlacementField(default=1)}
-        return here.placement_fields
+        machine = self.capacity()
+        if machine.num_nodes > 1 and "num_nodes" not in machine.placement_fields:
+            return {**machine.placement_fields, "num_nodes": PlacementField(default=1)}
+        return machine.placement_fields
 
     def _gpus_in_use(self) -> tuple[int, int]:
         """Return the number of GPUs that other programs use, and the number held by runs and checks."""
@@ -143,77 +145,77 @@ class Scheduler:
         """Return the device kind that a run waits for here: "cpu" if the engine's queue allocates GPUs."""
         return kind if self._engine.is_this_machine else "cpu"
 
-    def refuse_for_disk(self, person: str) -> None:
+    def check_disk_space(self, person: str) -> None:
         """Raise ValueError if this user (empty without login) may store no further run."""
-        starter.refuse_for_disk(self._runs_dir, person, self._queue_store.read().limits)
+        starter.check_disk_space(self._runs_dir, person, self._queue_store.read().limits)
 
-    def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
+    def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placement:
         """Create a run, and start or queue it.
 
         Args:
-            plan: its configuration was checked by `refuse_for_engine`.
+            plan: its configuration was checked by `check_engine_support`.
 
         Raises:
             ValueError: if the user is not allowed to start it, or the run could never start.
             StartError: if the engine refuses it.
         """
-        self.refuse_for_disk(owner)  # before locking the queue, because this measures all runs of the owner
-        ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
+        self.check_disk_space(owner)  # before locking the queue, because this measures all runs of the owner
+        ticket = replace(self._make_ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._queue_store.open() as state:
-            snapshot = self._snapshot_into(state)
-            starter.refuse(snapshot.situation, ticket)
-            placed: list[Placed] = []
+            snapshot = self._update_from_snapshot(state)
+            starter.check_limits(snapshot.situation, ticket)
+            placements: list[Placement] = []
 
             def fill(run: RunDirectory) -> None:
-                placed.append(self._allocate_or_queue(state, snapshot, run, ticket))
-                tickets.write_queued(run, placed[0].ticket)
+                placements.append(self._allocate_or_queue(state, snapshot, run, ticket))
+                tickets.write_queued(run, placements[0].ticket)
 
             launcher.create(self._runs_dir, plan, owner, fill)
-        return self._launch_if_granted(placed[0])
+        return self._launch_if_granted(placements[0])
 
-    def resume(self, run: RunDirectory, resume_step: int, plan: Startable, owner: str) -> Placed:
+    def resume(self, run: RunDirectory, resume_step: int, plan: Startable, owner: str) -> Placement:
         """Resume an ended run from a checkpoint, or queue it; see `start`.
 
         Raises:
             ValueError: if the user is not allowed to resume it, the run could never start, or it is live.
             StartError: if the engine refuses it.
         """
-        before = run.read_config()
-        kept = None if plan.config == before else before.to_json()
-        ticket = replace(self._ticket(plan, owner), resume_step=resume_step, config_before=kept)
+        old_config = run.read_config()
+        config_before = None if plan.config == old_config else old_config.to_json()
+        ticket = replace(self._make_ticket(plan, owner), resume_step=resume_step, config_before=config_before)
         with self._queue_store.open() as state:
             # Take the snapshot before locking the run: a locked run counts as live.
-            snapshot = self._snapshot_into(state)
-            starter.refuse(snapshot.situation, ticket)
+            snapshot = self._update_from_snapshot(state)
+            starter.check_limits(snapshot.situation, ticket)
             with run.owned():
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")
-                placed = self._allocate_or_queue(state, snapshot, run, ticket)
-                if kept is not None:
+                placement = self._allocate_or_queue(state, snapshot, run, ticket)
+                if config_before is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
-                tickets.write_queued(run, placed.ticket)
-        return self._launch_if_granted(placed)
+                tickets.write_queued(run, placement.ticket)
+        return self._launch_if_granted(placement)
 
-    def _ticket(self, plan: Startable, owner: str) -> Ticket:
+    def _make_ticket(self, plan: Startable, owner: str) -> Ticket:
         kind = self.kind_to_wait_for("cuda" if plan.device_kind == "cuda" else "cpu")
         num_ranks = plan.config.world_size
         return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
 
-    def refuse_for_engine(self, config: Config) -> None:
+    def check_engine_support(self, config: Config) -> None:
         """Raise a ConfigError if the engine does not support the configuration."""
         if problems := self._engine.check(config):
             raise ConfigError(problems)
 
-    def _launch_if_granted(self, placed: Placed) -> Placed:
+    def _launch_if_granted(self, placement: Placement) -> Placement:
         """Start a run that has a grant; a later pass starts a run without one."""
-        if placed.place is None:
-            self._launch(placed.run, placed.ticket).result()
+        if placement.place is None:
+            self._launch(placement.run, placement.ticket).result()
             self._engine.preparation.note_running(True)
         else:
-            self.num_waiting = max(self.num_waiting, placed.num_waiting)
-            self._passes.wake()
-        self._note_change(placed.run)
-        return placed
+            self.num_waiting = max(self.num_waiting, placement.num_waiting)
+            self._thread.wake()
+        self._note_change(placement.run)
+        return placement
 
     def _note_change(self, run: RunDirectory) -> None:
         self.num_changes += 1
@@ -221,16 +223,16 @@ class Scheduler:
 
     def _launch(self, run: RunDirectory, ticket: Ticket) -> Future[None]:
         assert ticket.grant is not None
-        self._take_back([gpu.uuid for gpu in ticket.grant.gpus])
+        self._reclaim_gpus([gpu.uuid for gpu in ticket.grant.gpus])
         return self._starter.launch(run, ticket)
 
     # Changes by users and teachers
 
-    def take_out(self, run: RunDirectory) -> State | None:
+    def remove_from_queue(self, run: RunDirectory) -> State | None:
         """Remove a run from the queue; return its state, or None if it was no longer queued."""
         # Change only the ticket, which the run's lock protects; the next pass updates the stored state.
-        state = starter.take_out(run)
-        self._passes.wake()
+        state = starter.remove_from_queue(run)
+        self._thread.wake()
         self._note_change(run)
         return state
 
@@ -240,8 +242,8 @@ class Scheduler:
         Raises:
             ValueError: if it is not queued.
         """
-        with self._changing() as state:
-            order = _order(self._snapshot_into(state))
+        with self._edit_state() as state:
+            order = _order(self._update_from_snapshot(state))
             if run_id not in order:
                 raise ValueError(f"run {run_id} is not in the queue: only a queued run can be moved")
             was_at = order.index(run_id) + 1
@@ -260,7 +262,7 @@ class Scheduler:
         """
         self._unstored_pause = is_paused
         self.num_changes += 1
-        with self._changing() as state:
+        with self._edit_state() as state:
             state.is_paused = is_paused
 
     def pause_unstored(self) -> None:
@@ -270,7 +272,7 @@ class Scheduler:
 
     def set_limits(self, person: str | None, limits: Limits | None) -> None:
         """Set the limits of a user (None removes them), or with `person=None` the default limits."""
-        with self._changing() as state:
+        with self._edit_state() as state:
             state.limits = state.limits.changed(person, limits)
 
     def share_gpus(self, run: RunDirectory) -> None:
@@ -279,14 +281,14 @@ class Scheduler:
         Raises:
             ValueError: if it is not queued.
         """
-        with self._changing(), run.owned():
+        with self._edit_state(), run.owned():
             ticket = tickets.read_queued(run)
             if ticket is None:
                 raise ValueError(f"run {run.run_id} is not in the queue")
             tickets.write_queued(run, replace(ticket, uses_occupied_gpus=True))
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[QueueState]:
+    def _edit_state(self) -> Iterator[QueueState]:
         """Yield the queue's state for changes, then run one scheduling pass."""
         with self._queue_store.open() as state:
             yield state
@@ -302,11 +304,11 @@ class Scheduler:
             ValueError: if the stored queue is invalid.
         """
         with self._queue_store.open() as state:
-            snapshot = self._snapshot_into(state)
+            snapshot = self._update_from_snapshot(state)
             granted = {uuid for run in snapshot.situation.running for uuid in run.gpus}
             free = [gpu.uuid for gpu in snapshot.devices.gpus if gpu.uuid not in granted]
             result = start(free, sorted(granted))
-            self._take_back(free)
+            self._reclaim_gpus(free)
             return result
 
     def with_free_gpus(self, use: Callable[[Sequence[str]], None]) -> None:
@@ -316,7 +318,7 @@ class Scheduler:
         """
         try:
             with self._queue_store.open() as state:
-                situation = self._snapshot_into(state).situation
+                situation = self._update_from_snapshot(state).situation
                 is_needed = any(run.kind == "cuda" for run in situation.waiting)
                 use([] if is_needed or not self._engine.is_this_machine else Free.of(situation).gpus)
         except (QueueStoreError, OSError):  # `trouble` reports it
@@ -340,80 +342,80 @@ class Scheduler:
         """Return the ids of the queued runs, next one first."""
         return _order(self.snapshot())
 
-    def _snapshot_into(self, state: QueueState) -> Snapshot:
+    def _update_from_snapshot(self, state: QueueState) -> Snapshot:
         now = time.time()
         if self._unstored_pause is not None:
             state.is_paused = self._unstored_pause
         snapshot = self._reader.take(state, now)
-        self._reader.note(state, snapshot, now)
-        state.ended = [span for span in state.ended if span.ended_unix_s > now - LATELY_S]
+        self._reader.update_state(state, snapshot, now)
+        state.ended = [span for span in state.ended if span.ended_unix_s > now - USAGE_WINDOW_S]
         return snapshot
 
     # The scheduler thread
 
     def begin(self) -> None:
         """Start the scheduler thread, which runs until `close`."""
-        self._passes.begin()
+        self._thread.begin()
 
     def close(self) -> None:
         """Stop the thread. Queued runs stay queued for the next page."""
-        self._passes.close()
+        self._thread.close()
 
     @property
     def trouble(self) -> str | None:
         """Why no run can currently start from the queue, as text; None while the scheduler works."""
-        return self._passes.trouble
+        return self._thread.trouble
 
     def tick(self) -> None:
         """Run one pass: record ended runs, start runs by the rule, stop runs over their time limit."""
-        begun = dict[str, Ticket]()
+        started = dict[str, Ticket]()
         with self._queue_store.open() as state:
             # Read before the state: this pass does not store a pause that arrives during the snapshot.
             unstored = self._unstored_pause
-            snapshot = self._snapshot_into(state)
+            snapshot = self._update_from_snapshot(state)
             for run_id, error in snapshot.broken.items():
-                starter.set_aside(self._run(run_id), error)
-            in_use = _cores_in_use(snapshot)
+                starter.mark_failed(self._run(run_id), error)
+            cores_in_use = _cores_in_use(snapshot)
             for start in decide(snapshot.situation, time.time()):
-                ticket = self._with_grant(
-                    self._run(start.run_id), snapshot.tickets[start.run_id], start, snapshot, in_use
+                ticket = self._grant_devices(
+                    self._run(start.run_id), snapshot.tickets[start.run_id], start, snapshot, cores_in_use
                 )
                 if ticket.kind == "cpu" and ticket.grant is not None:
-                    in_use += ticket.num_ranks * (ticket.grant.num_threads or 1)
+                    cores_in_use += ticket.num_ranks * (ticket.grant.num_threads or 1)
                 try:
                     if starter.write_grant(self._run(start.run_id), ticket):
-                        begun[start.run_id] = ticket
+                        started[start.run_id] = ticket
                 except OSError as error:
-                    self._reader.note_stuck(start.run_id, error)
-            state.waiting = [run_id for run_id in state.waiting if run_id not in begun]
-            state.running += begun
+                    self._reader.skip_stuck(start.run_id, error)
+            state.waiting = [run_id for run_id in state.waiting if run_id not in started]
+            state.running += started
             self.num_waiting = len(state.waiting)
-            may_be_overdue = bool(state.running) and state.limits.limit_time
+            may_be_overdue = bool(state.running) and state.limits.has_time_limit
             self._engine.preparation.note_running(bool(state.running))
             self._must_poll = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
         if self._unstored_pause is unstored:  # unchanged during this pass, which has stored it
             self._unstored_pause = None
-        for run_id, ticket in begun.items():
+        for run_id, ticket in started.items():
             self._launch(self._run(run_id), ticket)
         self._stop_overdue(snapshot)
-        if begun:
-            self._on_change(begun)
+        if started:
+            self._on_change(started)
 
     def _stop_overdue(self, snapshot: Snapshot) -> None:
         """Stop runs that have reached their time limit, after a save."""
         now = time.time()
         for running in snapshot.situation.running:
-            minutes = snapshot.situation.rules.of(running.person).minutes_per_run
+            minutes = snapshot.situation.rules.limits_of(running.person).minutes_per_run
             if minutes is None or now - running.began_unix_s < 60 * minutes:
                 continue
-            start = f"{running.run_id} {running.began_unix_s}"
-            if start not in self._stopped_for_time:
-                self._stopped_for_time.add(start)
-                why = f"The run has reached the time limit of {minutes:g} minutes that a teacher has set."
+            start_key = f"{running.run_id} {running.began_unix_s}"
+            if start_key not in self._stopped_for_time:
+                self._stopped_for_time.add(start_key)
+                reason = f"The run has reached the time limit of {minutes:g} minutes that a teacher has set."
                 with contextlib.suppress(ValueError, OSError):  # the run may end at this moment
-                    launcher.stop_or_kill(self._run(running.run_id), why)
+                    launcher.stop_or_kill(self._run(running.run_id), reason)
 
-    def _pass(self) -> float:
+    def _run_once(self) -> float:
         if time.monotonic() - self._searched_at > SEARCH_EVERY_S:
             # Set the time first: a folder that cannot be searched must not delay known runs.
             self._searched_at = time.monotonic()
@@ -424,32 +426,32 @@ class Scheduler:
 
     def _search(self) -> None:
         """Find queued and live runs missing in the state, started from a terminal or by a killed page."""
-        found = self._reader.search()
+        run_ids = self._reader.search()
         with self._queue_store.open() as state:
-            state.waiting += sorted(found - {*state.waiting, *state.running})
+            state.waiting += sorted(run_ids - {*state.waiting, *state.running})
 
     def _run(self, run_id: str) -> RunDirectory:
         return RunDirectory(self._runs_dir / run_id)
 
     def _allocate_or_queue(
         self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket
-    ) -> Placed:
+    ) -> Placement:
         """Add a new run to the queue's state, with a grant if it can start now."""
-        waiting = [*snapshot.situation.waiting, waiting_with(run.run_id, ticket)]
+        waiting = [*snapshot.situation.waiting, waiting_from_ticket(run.run_id, ticket)]
         snapshot = replace(snapshot, situation=replace(snapshot.situation, waiting=waiting))
         starts = decide(snapshot.situation, time.time())
-        start = next((each for each in starts if each.run_id == run.run_id), None)
+        start = next((candidate for candidate in starts if candidate.run_id == run.run_id), None)
         if start is not None:
             state.running.append(run.run_id)
-            ticket = self._with_grant(run, ticket, start, snapshot, _cores_in_use(snapshot))
-            return Placed(run=run, ticket=ticket, snapshot=snapshot)
+            ticket = self._grant_devices(run, ticket, start, snapshot, _cores_in_use(snapshot))
+            return Placement(run=run, ticket=ticket, snapshot=snapshot)
         state.waiting.append(run.run_id)
         order = _order(snapshot)
         place = order.index(run.run_id) + 1
-        return Placed(run=run, ticket=ticket, snapshot=snapshot, place=place, num_waiting=len(order))
+        return Placement(run=run, ticket=ticket, snapshot=snapshot, place=place, num_waiting=len(order))
 
-    def _with_grant(
-        self, run: RunDirectory, ticket: Ticket, start: Start, snapshot: Snapshot, in_use: int
+    def _grant_devices(
+        self, run: RunDirectory, ticket: Ticket, start: Start, snapshot: Snapshot, cores_in_use: int
     ) -> Ticket:
         """Return a ticket with a grant of devices, threads and disk space for one start.
 
@@ -460,20 +462,22 @@ class Scheduler:
         """
         num_threads = None
         if ticket.kind == "cpu" and self._engine.is_this_machine:
-            cores = host.num_cores()
-            most = 1 if self.cpu_ranks is not None else max(1, (cores - in_use) // ticket.num_ranks)
-            recorded = manifests.recorded_threads(run, ticket.resume_step, ticket.num_ranks)
-            if recorded is not None and recorded <= cores:
-                most = recorded
-            num_threads = threads.given() or most
-        share = self._share_of_disk(ticket.person, snapshot) if self._has_login else None
+            num_cores = host.num_cores()
+            max_threads = (
+                1 if self.cpu_ranks is not None else max(1, (num_cores - cores_in_use) // ticket.num_ranks)
+            )
+            recorded_threads = manifests.recorded_threads(run, ticket.resume_step, ticket.num_ranks)
+            if recorded_threads is not None and recorded_threads <= num_cores:
+                max_threads = recorded_threads
+            num_threads = threads.given() or max_threads
+        checkpoint_bytes = self._disk_share_bytes(ticket.person, snapshot) if self._has_login else None
         gpus = {gpu.uuid: gpu for gpu in snapshot.devices.gpus}
         grant = Grant(
             token=uuid.uuid4().hex,
             granted_unix_s=time.time(),
             gpus=tuple(gpus[name] for name in start.gpus),
             num_threads=num_threads,
-            checkpoint_bytes=share,
+            checkpoint_bytes=checkpoint_bytes,
         )
         return replace(ticket, grant=grant)
 
@@ -481,16 +485,16 @@ class Scheduler:
         """Return OMP_NUM_THREADS, which applies to each CPU rank of this page; 1 if it is not set."""
         return (threads.given() or 1) if self._engine.is_this_machine else 1
 
-    def _share_of_disk(self, person: str, snapshot: Snapshot) -> int:
+    def _disk_share_bytes(self, person: str, snapshot: Snapshot) -> int:
         """Return the maximum total size in bytes of a run's checkpoints."""
-        free, reserve = rundir.disk_space(self._runs_dir)
-        share = max(0, free - reserve) // SHARES_OF_DISK
-        limit = snapshot.situation.rules.of(person).disk_bytes
-        return share if limit is None else min(share, limit)
+        free_bytes, reserve_bytes = rundir.disk_space(self._runs_dir)
+        share_bytes = max(0, free_bytes - reserve_bytes) // SHARES_OF_DISK
+        limit = snapshot.situation.rules.limits_of(person).disk_bytes
+        return share_bytes if limit is None else min(share_bytes, limit)
 
 
 def _order(snapshot: Snapshot) -> list[str]:
-    return [run.run_id for run in in_order(snapshot.situation, time.time())]
+    return [run.run_id for run in queue_order(snapshot.situation, time.time())]
 
 
 def _cores_in_use(snapshot: Snapshot) -> int:

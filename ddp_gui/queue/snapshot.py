@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ddp_gui.auth import rights
 from ddp_gui.devices import capacity
-from ddp_gui.queue.policy import Capacity, Devices, DevicesNow, Running, Situation, Span, Waiting, decide
+from ddp_gui.queue.policy import Capacity, Devices, DeviceSnapshot, Running, Situation, Span, Waiting, decide
 from ddp_gui.queue.store import QueueState
 from trainers.contract import rundir, tickets
 from trainers.contract.rundir import RunDirectory
@@ -35,38 +35,40 @@ def waiting_times(
     """
     if situation.is_paused:
         return {}
-    at_unix_s, found = now_unix_s, dict[str, float]()
+    at_unix_s, starts_in_s = now_unix_s, dict[str, float]()
     ends_at = {
-        run.run_id: now_unix_s + left
+        run.run_id: now_unix_s + left_s
         for run in situation.running
-        if (left := limited(remaining_s.get(run.run_id), run, situation, now_unix_s)) is not None
+        if (left_s := limit_remaining_s(remaining_s.get(run.run_id), run, situation, now_unix_s)) is not None
     }
     while situation.waiting:
         starts = {start.run_id: start for start in decide(situation, at_unix_s)}
-        began = [run for run in situation.waiting if run.run_id in starts]
-        for run in began:
-            found[run.run_id] = at_unix_s - now_unix_s
-            took_s = limited(usual_s, _begun(run, (), at_unix_s, situation), situation, at_unix_s)
-            if took_s is not None:
-                ends_at[run.run_id] = at_unix_s + took_s
+        starting = [run for run in situation.waiting if run.run_id in starts]
+        for run in starting:
+            starts_in_s[run.run_id] = at_unix_s - now_unix_s
+            duration_s = limit_remaining_s(
+                usual_s, _as_running(run, (), at_unix_s, situation), situation, at_unix_s
+            )
+            if duration_s is not None:
+                ends_at[run.run_id] = at_unix_s + duration_s
         situation = replace(
             situation,
             waiting=[run for run in situation.waiting if run.run_id not in starts],
             running=[
                 *situation.running,
-                *(_begun(run, starts[run.run_id].gpus, at_unix_s, situation) for run in began),
+                *(_as_running(run, starts[run.run_id].gpus, at_unix_s, situation) for run in starting),
             ],
         )
         next_end = min(ends_at, key=lambda run_id: ends_at[run_id], default=None)
         if next_end is None:
-            return found
+            return starts_in_s
         at_unix_s = max(at_unix_s, ends_at.pop(next_end))
         running = [run for run in situation.running if run.run_id != next_end]
         situation = replace(situation, running=running)
-    return found
+    return starts_in_s
 
 
-def _begun(run: Waiting, gpus: tuple[str, ...], at_unix_s: float, situation: Situation) -> Running:
+def _as_running(run: Waiting, gpus: tuple[str, ...], at_unix_s: float, situation: Situation) -> Running:
     return Running(
         run_id=run.run_id,
         person=run.person,
@@ -78,13 +80,15 @@ def _begun(run: Waiting, gpus: tuple[str, ...], at_unix_s: float, situation: Sit
     )
 
 
-def limited(left_s: float | None, run: Running, situation: Situation, at_unix_s: float) -> float | None:
+def limit_remaining_s(
+    remaining_s: float | None, run: Running, situation: Situation, at_unix_s: float
+) -> float | None:
     """Return a run's remaining duration: its estimate, capped by its owner's time limit."""
-    minutes = situation.rules.of(run.person).minutes_per_run
+    minutes = situation.rules.limits_of(run.person).minutes_per_run
     if minutes is None:
-        return left_s
+        return remaining_s
     allowed_s = max(0.0, run.began_unix_s + 60 * minutes - at_unix_s)
-    return allowed_s if left_s is None else min(left_s, allowed_s)
+    return allowed_s if remaining_s is None else min(remaining_s, allowed_s)
 
 
 # Time after which a supervisor that has not claimed its ticket counts as dead.
@@ -107,7 +111,7 @@ class Snapshot:
 
     situation: Situation
     tickets: Mapping[str, Ticket]
-    devices: DevicesNow
+    devices: DeviceSnapshot
     starting: frozenset[str]
     broken: Mapping[str, str]
 
@@ -133,24 +137,24 @@ class SnapshotReader:
         devices = self._devices.sample()
         for run_id in dict.fromkeys([*state.waiting, *state.running, *self._started_manually]):
             run = RunDirectory(self._runs_dir / run_id)
-            if (why := self._why_stuck(run_id)) is not None:
-                broken[run_id] = why
+            if (reason := self._stuck_reason(run_id)) is not None:
+                broken[run_id] = reason
                 continue
             try:
-                ticket = self._ticket_of(run)
+                ticket = self._read_ticket(run)
                 if ticket is not None and not _is_starting(run, ticket, now_unix_s):
                     waiting[run_id] = ticket
                 elif ticket is not None or liveness.is_alive(run):
                     starting.update([run_id] if ticket is not None else [])
-                    running.append(_running(run, ticket, devices, now_unix_s))
+                    running.append(_read_running(run, ticket, devices, now_unix_s))
             except TicketError as error:
                 broken[run_id] = str(error)
             except (OSError, ValueError):
                 continue  # the run was deleted, or its device usage is unknown
         situation = Situation(
-            waiting=[waiting_with(run_id, ticket) for run_id, ticket in waiting.items()],
+            waiting=[waiting_from_ticket(run_id, ticket) for run_id, ticket in waiting.items()],
             running=running,
-            capacity=replace(_capacity(devices, running), num_threads=self._num_threads()),
+            capacity=replace(_available_capacity(devices, running), num_threads=self._num_threads()),
             rules=state.limits,
             ended=state.ended,
             first=state.first,
@@ -164,11 +168,11 @@ class SnapshotReader:
             broken=broken,
         )
 
-    def note(self, state: QueueState, snapshot: Snapshot, now_unix_s: float) -> None:
+    def update_state(self, state: QueueState, snapshot: Snapshot, now_unix_s: float) -> None:
         """Update the state from a snapshot: queued and live runs, and the usage of ended runs."""
         live = {run.run_id for run in snapshot.situation.running}
         for run_id in state.running:
-            if run_id not in live and (span := self._span_of(run_id, now_unix_s)) is not None:
+            if run_id not in live and (span := self._read_span(run_id, now_unix_s)) is not None:
                 state.ended.append(span)
         state.running = [run.run_id for run in snapshot.situation.running]
         state.waiting = [*snapshot.tickets, *snapshot.broken]
@@ -180,7 +184,7 @@ class SnapshotReader:
 
     def search(self) -> set[str]:
         """Find queued and live runs, including those started manually. Only changed folders are read."""
-        found, marks = set(), dict[str, int]()
+        run_ids, marks = set(), dict[str, int]()
         for name, mark in _folders(self._runs_dir):
             marks[name] = mark
             if self._searched.get(name) == mark:
@@ -188,33 +192,33 @@ class SnapshotReader:
             run = RunDirectory(self._runs_dir / name)
             with contextlib.suppress(OSError):  # an unreadable run must not block other runs
                 if run.queued.exists() or liveness.is_alive(run):
-                    found.add(name)
+                    run_ids.add(name)
         settled_before = time.time_ns() - SETTLED_AFTER_NS
         self._searched = {name: mark for name, mark in marks.items() if mark < settled_before}
-        self._started_manually |= found
-        return found
+        self._started_manually |= run_ids
+        return run_ids
 
-    def note_stuck(self, run_id: str, error: OSError) -> None:
+    def skip_stuck(self, run_id: str, error: OSError) -> None:
         """Skip this run for a while because its folder cannot be written."""
-        why = f"It could not be started, because its folder is not writable ({error.strerror})."
-        self._stuck[run_id] = time.monotonic() + STUCK_S, why
+        reason = f"It could not be started, because its folder is not writable ({error.strerror})."
+        self._stuck[run_id] = time.monotonic() + STUCK_S, reason
 
-    def _why_stuck(self, run_id: str) -> str | None:
-        until, why = self._stuck.get(run_id, (0.0, ""))
+    def _stuck_reason(self, run_id: str) -> str | None:
+        until, reason = self._stuck.get(run_id, (0.0, ""))
         if time.monotonic() < until:
-            return why
+            return reason
         self._stuck.pop(run_id, None)
         return None
 
-    def _ticket_of(self, run: RunDirectory) -> Ticket | None:
+    def _read_ticket(self, run: RunDirectory) -> Ticket | None:
         try:
-            about = run.queued.stat()
+            file_stat = run.queued.stat()
         except FileNotFoundError:
             return None
-        mark = (about.st_ino, about.st_mtime_ns)
-        known = self._tickets_read.get(run.run_id)
-        if known is not None and known[0] == mark:
-            return known[1]
+        mark = (file_stat.st_ino, file_stat.st_mtime_ns)
+        cached = self._tickets_read.get(run.run_id)
+        if cached is not None and cached[0] == mark:
+            return cached[1]
         if not run.config.exists():
             return None  # the page was killed before it finished creating the run
         ticket = tickets.read_queued(run)
@@ -222,11 +226,11 @@ class SnapshotReader:
             self._tickets_read[run.run_id] = (mark, ticket)
         return ticket
 
-    def _span_of(self, run_id: str, now_unix_s: float) -> Span | None:
+    def _read_span(self, run_id: str, now_unix_s: float) -> Span | None:
         """Return an ended run's usage; None if it was deleted or not started from the queue."""
         run = RunDirectory(self._runs_dir / run_id)
         try:
-            ticket, ended = tickets.read_granted(run), liveness.read_status(run).ended_unix_s
+            ticket, ended_unix_s = tickets.read_granted(run), liveness.read_status(run).ended_unix_s
         except (OSError, ValueError):
             return None
         if ticket is None or ticket.grant is None:
@@ -235,7 +239,7 @@ class SnapshotReader:
             person=ticket.person,
             num_ranks=ticket.num_ranks,
             began_unix_s=ticket.grant.granted_unix_s,
-            ended_unix_s=ended or now_unix_s,
+            ended_unix_s=ended_unix_s or now_unix_s,
         )
 
 
@@ -247,7 +251,7 @@ def _is_starting(run: RunDirectory, ticket: Ticket, now_unix_s: float) -> bool:
     return liveness.is_alive(run) or abs(now_unix_s - ticket.grant.granted_unix_s) < STARTING_S
 
 
-def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
+def waiting_from_ticket(run_id: str, ticket: Ticket) -> Waiting:
     """Convert a queued run's ticket to the input of the scheduling rule."""
     return Waiting(
         run_id=run_id,
@@ -259,7 +263,9 @@ def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
     )
 
 
-def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_unix_s: float) -> Running:
+def _read_running(
+    run: RunDirectory, ticket: Ticket | None, devices: DeviceSnapshot, now_unix_s: float
+) -> Running:
     """Return a live run's usage: its grant, or the observed usage if it was started manually."""
     ticket = ticket or tickets.read_granted(run)
     if ticket is not None and ticket.grant is not None:
@@ -283,14 +289,14 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
     )
 
 
-def _capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
+def _available_capacity(devices: DeviceSnapshot, running: Iterable[Running]) -> Capacity:
     """Return the available resources. A GPU with a process of an ended run counts as occupied."""
-    has = {run.run_id: run.gpus for run in running}
+    gpus_by_run = {run.run_id: run.gpus for run in running}
     occupied = [
         gpu.uuid
         for gpu in devices.gpus
-        if devices.users_of(gpu.uuid).others
-        or any(gpu.uuid not in has.get(run_id, ()) for run_id in devices.users_of(gpu.uuid).runs)
+        if devices.users_of(gpu.uuid).other_programs
+        or any(gpu.uuid not in gpus_by_run.get(run_id, ()) for run_id in devices.users_of(gpu.uuid).runs)
     ]
     return Capacity(
         gpus=tuple(gpu.uuid for gpu in devices.gpus),
@@ -308,9 +314,9 @@ def _folders(runs_dir: Path) -> Iterator[tuple[str, int]]:
                 # Ignore other entries, and entries that were deleted in the meantime. A run of another system
                 # user is displayed, but is not part of the queue.
                 with contextlib.suppress(OSError):
-                    about = entry.stat(follow_symlinks=False)
-                    is_run = rundir.is_run_id(entry.name) and stat.S_ISDIR(about.st_mode)
-                    if is_run and private_files.is_ours(about):
-                        yield entry.name, about.st_mtime_ns
+                    folder_stat = entry.stat(follow_symlinks=False)
+                    is_run = rundir.is_run_id(entry.name) and stat.S_ISDIR(folder_stat.st_mode)
+                    if is_run and private_files.is_ours(folder_stat):
+                        yield entry.name, folder_stat.st_mtime_ns
     except FileNotFoundError:
         return

@@ -42,16 +42,16 @@ MAX_NAMED = 3
 GB = 1e9
 
 
-def refuse(situation: Situation, ticket: Ticket) -> None:
+def check_limits(situation: Situation, ticket: Ticket) -> None:
     """Check that a run can start eventually and that its owner may queue it.
 
     Raises:
         ValueError: naming the exceeded limit and the allowed value.
     """
-    limits = situation.rules.of(ticket.person)
-    most = _most_ranks(ticket, situation.capacity, limits)
-    if most is not None and ticket.num_ranks > most[0]:
-        allowed = f"a whole number from 1 to {most[0]}: {most[1]}"
+    limits = situation.rules.limits_of(ticket.person)
+    limit = _max_ranks(ticket, situation.capacity, limits)
+    if limit is not None and ticket.num_ranks > limit[0]:
+        allowed = f"a whole number from 1 to {limit[0]}: {limit[1]}"
         raise ConfigError([Problem(field="nproc_per_node", value=ticket.num_ranks, allowed=allowed)])
     num_queued = sum(run.person == ticket.person for run in situation.waiting)
     if limits.num_waiting is not None and num_queued >= limits.num_waiting:
@@ -61,19 +61,19 @@ def refuse(situation: Situation, ticket: Ticket) -> None:
         )
 
 
-def _most_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int, str] | None:
+def _max_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int, str] | None:
     """Return the maximum number of ranks and its reason; None if only the machine limits it."""
-    found = []
+    maxima = []
     if ticket.kind == "cpu" and capacity.cpu_ranks is not None:
-        found.append((capacity.cpu_ranks, "the number of CPU ranks that this page allows"))
+        maxima.append((capacity.cpu_ranks, "the number of CPU ranks that this page allows"))
     if ticket.kind == "cuda" and capacity.gpus:
-        found.append((len(capacity.gpus), "the number of GPUs that this page may use"))
+        maxima.append((len(capacity.gpus), "the number of GPUs that this page may use"))
     if limits.num_ranks is not None:
-        found.append((limits.num_ranks, "your limit for all of your runs together"))
-    return min(found, default=None)
+        maxima.append((limits.num_ranks, "your limit for all of your runs together"))
+    return min(maxima, default=None)
 
 
-def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
+def check_disk_space(runs_dir: Path, person: str, rules: Rules) -> None:
     """Check that the disk has its reserve and that the user's runs are below the disk limit, if any.
 
     Raises:
@@ -85,22 +85,22 @@ def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
             f"the disk of {runs_dir} has {_size(free)} free, and {_size(reserve)} are reserved for the page "
             "and live runs, so no run can start: delete runs that you no longer need and empty the bin"
         )
-    most = rules.of(person).disk_bytes
-    if most is None:
+    limit = rules.limits_of(person).disk_bytes
+    if limit is None:
         return
     sizes = bytes_by_run(runs_dir, person)
     total = sum(sizes.values())
-    if total < most:
+    if total < limit:
         return
     raise ValueError(
-        f"Your runs use {_size(total)} of disk space, and your limit is {_size(most)}: delete some runs and "
-        f"empty the bin. {_largest(runs_dir, sizes)}"
+        f"Your runs use {_size(total)} of disk space, and your limit is {_size(limit)}: delete some runs and "
+        f"empty the bin. {_largest_runs_text(runs_dir, sizes)}"
     )
 
 
 def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
     """Return the disk usage of each of a user's runs, including those in the bin."""
-    found = {}
+    sizes = {}
     for folder in (runs_dir, runs_dir / ".bin"):
         if not folder.is_dir():
             continue
@@ -109,18 +109,18 @@ def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
             with contextlib.suppress(OSError):  # an unreadable run has no known owner
                 is_run = rundir.is_run_id(path.name.partition("~")[0]) and run.config.is_file()
                 if is_run and (rights.owner_of(run) or "") == person:
-                    found[str(path.relative_to(runs_dir))] = disk.taken_bytes(path)
-    return found
+                    sizes[str(path.relative_to(runs_dir))] = disk.taken_bytes(path)
+    return sizes
 
 
-def _largest(runs_dir: Path, sizes: dict[str, int]) -> str:
+def _largest_runs_text(runs_dir: Path, sizes: dict[str, int]) -> str:
     """Return a sentence with the largest runs that can be deleted."""
     ended = [name for name in sizes if _has_ended(RunDirectory(runs_dir / name))]
     largest = sorted(ended, key=lambda name: -sizes[name])[:MAX_NAMED]
     if not largest:
         return "All of these runs are still live."
-    named = [f"{_display_name(name)} ({_size(sizes[name])})" for name in largest]
-    return f"The largest: {', '.join(named)}."
+    labels = [f"{_display_name(name)} ({_size(sizes[name])})" for name in largest]
+    return f"The largest: {', '.join(labels)}."
 
 
 def _has_ended(run: RunDirectory) -> bool:
@@ -158,7 +158,7 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
         return False  # a user started the run from a terminal
 
 
-def take_out(run: RunDirectory) -> State | None:
+def remove_from_queue(run: RunDirectory) -> State | None:
     """Remove a run from the queue; return its state, or None if it was no longer queued.
 
     A run that never started becomes "stopped"; a resumed run reverts to its previous state.
@@ -168,13 +168,13 @@ def take_out(run: RunDirectory) -> State | None:
             ticket = _readable_ticket(run)
             if not run.queued.exists():
                 return None
-            was_new = _withdraw(run, ticket, "stopped", None, TAKEN_OUT)
+            was_new = _record_and_remove(run, ticket, "stopped", None, TAKEN_OUT)
     except ValueError:
         return None  # the supervisor holds the lock: the run has started
     return "stopped" if was_new else liveness.read_status(run).state
 
 
-def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
+def mark_failed(run: RunDirectory, error: str, token: str | None = None) -> None:
     """Remove a run that cannot be started from the queue and mark it as failed.
 
     Args:
@@ -185,7 +185,7 @@ def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
         if token is not None and (ticket is None or ticket.grant is None or ticket.grant.token != token):
             return
         if run.queued.exists():
-            _withdraw(run, ticket, "failed", error, error)
+            _record_and_remove(run, ticket, "failed", error, error)
 
 
 class Starter:
@@ -201,32 +201,32 @@ class Starter:
         """
         owned: Future[None] = Future()
         try:
-            started = self._engine.start(run, ticket.resume_step, ticket.grant)
+            launch = self._engine.start(run, ticket.resume_step, ticket.grant)
         except (OSError, ValueError) as error:
-            set_aside(
+            mark_failed(
                 run,
                 f"The run could not be started: {explain(error)}",
                 ticket.grant.token if ticket.grant else None,
             )
             owned.set_exception(StartError(f"run {run.run_id} could not be started: {explain(error)}"))
             return owned
-        following = threading.Thread(
-            target=self._follow, args=(run, ticket, started, owned), name=f"follow-{run.run_id}", daemon=True
+        thread = threading.Thread(
+            target=self._follow, args=(run, ticket, launch, owned), name=f"follow-{run.run_id}", daemon=True
         )
-        following.start()
+        thread.start()
         return owned
 
-    def _follow(self, run: RunDirectory, ticket: Ticket, started: Launch, owned: Future[None]) -> None:
+    def _follow(self, run: RunDirectory, ticket: Ticket, launch: Launch, owned: Future[None]) -> None:
         assert ticket.grant is not None
         try:
-            started.wait_until_owned()
+            launch.wait_until_owned()
             owned.set_result(None)
         except Exception as error:  # noqa: BLE001 - a caller waits for the result of any error
-            set_aside(run, explain(error), ticket.grant.token)
+            mark_failed(run, explain(error), ticket.grant.token)
             owned.set_exception(error)
         else:
             forward(run)
-        started.wait_for_end()
+        launch.wait_for_end()
         self._on_end()
 
 
@@ -242,17 +242,19 @@ def forward(run: RunDirectory) -> None:
         if kind is None:
             return
         # The address and the proxies may contain a password, like the keys.
-        needed = {*kind.keys, kind.address, *environment.PROXIES}
-        keys = {name: os.environ[name] for name in needed if name in os.environ}
+        names = {*kind.keys, kind.address, *environment.PROXIES}
+        variables = {name: os.environ[name] for name in names if name in os.environ}
         with os.fdopen(open_to_append(run.logs / "forward.log"), "ab") as log:
-            process = torchrun.start_module(["trainers.forward", str(run.path.resolve())], log, keys)
+            process = torchrun.start_module(["trainers.forward", str(run.path.resolve())], log, variables)
     except (OSError, ValueError) as error:
         print(f"run {run.run_id} is not forwarded: {explain(error)}", flush=True)
         return
     threading.Thread(target=process.wait, name=f"forward-{run.run_id}", daemon=True).start()
 
 
-def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> bool:
+def _record_and_remove(
+    run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str
+) -> bool:
     """Record why a queued run does not start, then remove its ticket; return True if this ends the run.
 
     If the disk is full, the ticket's file becomes the status file, which needs no space, so that the run
@@ -267,8 +269,8 @@ def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str
         if has_no_end:
             _append_state_event(run, state, reason)
             run.write_status(status)
-    except OSError as failed:
-        if failed.errno not in os_errors.NO_SPACE:
+    except OSError as write_error:
+        if write_error.errno not in os_errors.NO_SPACE:
             raise
         if has_no_end:
             json_files.overwrite_json(run.queued, status_file.to_json(status))
@@ -278,12 +280,12 @@ def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str
 
 
 def _append_state_event(run: RunDirectory, state: State, reason: str) -> None:
-    words: list[tuple[float, str, dict[str, Any]]] = [
+    entries: list[tuple[float, str, dict[str, Any]]] = [
         (time.time(), "state", {"state": state, "reason": reason})
     ]
     try:
         with contextlib.closing(EventFile(run.events)) as file:
-            file.append(words)
+            file.append(entries)
     except ForeignFileError as error:
         print(f"{error}; its status says how run {run.run_id} ended.", flush=True)
 

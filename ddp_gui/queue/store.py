@@ -85,7 +85,7 @@ class QueueStore:
             QueueStoreError: if another page holds the lock for too long, or the stored queue is invalid.
             OSError: if it cannot be written.
         """
-        with self._mutex, self._locked():
+        with self._mutex, self._hold_lock():
             state = self.read()
             before = asdict(state)
             yield state
@@ -94,7 +94,7 @@ class QueueStore:
                 json_files.write_json_atomically(self._path, after, mode=0o600)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         try:
             private_files.make_folder(self._folder)
             descriptor = private_files.open_lock(self._lock_path)

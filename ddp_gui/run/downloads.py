@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import HTTPException, Query
 from fastapi.responses import Response
 
-from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_pieces
+from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_chunks
 from ddp_gui.devices import capacity
 from ddp_gui.events.run_view import RunView
 from ddp_gui.launch import elsewhere
@@ -65,7 +65,7 @@ def zip_of(folder: Path, name: str) -> Iterator[bytes]:
         OSError: if a file cannot be read, for example because the checkpoint was deleted.
     """
     paths = sorted(path for path in folder.rglob("*") if _is_packed(path, folder))
-    files = ((f"{name}/{path.relative_to(folder)}", partial(file_pieces, path)) for path in paths)
+    files = ((f"{name}/{path.relative_to(folder)}", partial(file_chunks, path)) for path in paths)
     return exports.zip_pieces(files, zipfile.ZIP_STORED)
 
 

@@ -70,7 +70,7 @@ class _Process(Fork):
         self.gpu: str | None = None
         self.is_taken_back = False
 
-    def take_back(self) -> None:
+    def reclaim_gpus(self) -> None:
         """Kill the process, because a run or another program uses its GPU."""
         self.is_taken_back = True
         self.kill()
@@ -154,7 +154,7 @@ class ModelProcesses:
         def choose(free: Sequence[str]) -> None:
             if process.gpu is not None:
                 if process.gpu not in free:
-                    process.take_back()
+                    process.reclaim_gpus()
             elif free and time.monotonic() >= self._no_gpu_until:
                 in_use = [each.gpu for each in self._with_gpus()]
                 process.gpu = min(free, key=in_use.count)
@@ -172,11 +172,11 @@ class ModelProcesses:
         found = {each.pid: processes.inspect(each.pid) for each in self._with_gpus()}
         return {pid: facts.started_unix_s for pid, facts in found.items() if facts is not None}
 
-    def take_back(self, gpus: Collection[str]) -> None:
+    def reclaim_gpus(self, gpus: Collection[str]) -> None:
         """Kill the processes that use one of these GPUs; pending questions are answered on the CPU."""
         for process in self._with_gpus():
             if process.gpu in gpus:
-                process.take_back()
+                process.reclaim_gpus()
 
     def close(self) -> None:
         """End all processes. Called when the page ends."""

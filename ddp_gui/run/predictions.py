@@ -20,7 +20,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract import manifests
 
 # Each thread waits for a process of its user.
-MODELS = Workers("answers of models", at_once=8, per_person=2, most_asked=30)
+MODELS = Workers("answers of models", num_threads=8, per_person=2, max_requests=30)
 MOST_NEAREST = 20
 MOST_TOKENS = 2_000
 # Maximum input: an image of a few hundred pixels per side, in base64.
@@ -47,8 +47,8 @@ class PredictApi:
         workers=MODELS,
         route=Route(
             path="/live/runs/{run_id}/model/predict",
-            most_bytes=MAX_BYTES,
-            refused=409,
+            max_bytes=MAX_BYTES,
+            error_status=409,
             not_an_object="a question to a model must be one JSON object",
         ),
     )
@@ -182,7 +182,7 @@ async def _lines(first: dict[str, Any], tokens: Iterator[dict[str, Any]]) -> Asy
     """Yield tokens as lines of JSON. When the client leaves, the process stops computing."""
     try:
         yield orjson.dumps(first) + b"\n"
-        async for token in MODELS.pieces(tokens):
+        async for token in MODELS.iterate(tokens):
             yield orjson.dumps(token) + b"\n"
     except ModelError as error:
         yield orjson.dumps({"error": str(error)}) + b"\n"

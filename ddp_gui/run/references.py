@@ -28,7 +28,7 @@ WHILE_IT_RUNS_FROM_S = 60.0
 MOST_LINES = 10
 MOST_LABEL = 100
 MOST_KEPT = 1_000
-FITTING = Workers("references", at_once=1, per_person=1, most_asked=20)
+FITTING = Workers("references", num_threads=1, per_person=1, max_requests=20)
 TRIVIAL_LABELS = {
     "most_frequent_class": "always the most frequent class",
     "mean": "always the mean",

@@ -49,8 +49,8 @@ VERY_MUCH_BYTES = 16 * 1024 * 1024
 LOADING_PIECE_S = 0.3
 
 # Separate pools, so that one viewer's many chart settings never delay reading.
-READERS = Workers("live runs", at_once=2, per_person=2, most_asked=1_000)
-ENCODERS = Workers("live charts", at_once=2, per_person=1, most_asked=1_000)
+READERS = Workers("live runs", num_threads=2, per_person=2, max_requests=1_000)
+ENCODERS = Workers("live charts", num_threads=2, per_person=1, max_requests=1_000)
 
 
 class Update(NamedTuple):

@@ -161,7 +161,7 @@ def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
             "is_default": values[name] == defaults[name],
         }
         for name, setting in settings.items()
-        if catalogue.means_something(name, values)
+        if catalogue.is_applicable(name, values)
         and (config.is_script or setting.topic != "script")
         and (not config.is_script or setting.topic == "script" or name in of_script)
     ]

@@ -27,7 +27,7 @@ from ddp_gui.background.workers import (
     Router,
     TooManyError,
     Workers,
-    file_pieces,
+    file_chunks,
     make_nice,
 )
 from ddp_gui.events.run_view import RunView
@@ -51,7 +51,7 @@ MOST_KEPT = 8
 COPIES = 7
 SPARE_BYTES = 2**30
 MAX_LAST_WORDS = 500
-PACKING = Workers("models to take home", at_once=1, per_person=1, most_asked=4)
+PACKING = Workers("models to take home", num_threads=1, per_person=1, max_requests=4)
 
 
 @dataclass
@@ -259,7 +259,7 @@ def make_router(copies: Copies) -> Router:
         copy = found(run_id, take_home_id)
         assert copy.path is not None and copy.step is not None
         name = model_card.archive_name(run_id, copy.step)
-        return GeneratedFile(SLOW, file_pieces(copy.path), f"{name}.zip", "application/zip")
+        return GeneratedFile(SLOW, file_chunks(copy.path), f"{name}.zip", "application/zip")
 
     @router.get("/{take_home_id}/try.html")
     @SLOW.handler
@@ -269,7 +269,7 @@ def make_router(copies: Copies) -> Router:
             detail = f"this model has no {TRY_PAGE}: {copy.page_problem}"
             raise HTTPException(status_code=404, detail=detail)
         name = model_card.archive_name(run_id, copy.step)
-        return GeneratedFile(SLOW, file_pieces(copy.page_path), f"{name}-try.html", "text/html")
+        return GeneratedFile(SLOW, file_chunks(copy.page_path), f"{name}-try.html", "text/html")
 
     def found(run_id: str, take_home_id: str) -> Copy:
         try:

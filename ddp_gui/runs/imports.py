@@ -64,15 +64,15 @@ def make_router(store: RunStore) -> Router:
 class ImportApi:
     """The operation that imports a run."""
 
-    def __init__(self, store: RunStore, uploads: Uploads, refuse_for_disk: Callable[[str], None]) -> None:
+    def __init__(self, store: RunStore, uploads: Uploads, check_disk_space: Callable[[str], None]) -> None:
         """Create the operation.
 
         Args:
-            refuse_for_disk: raises ValueError if this user may not store more.
+            check_disk_space: raises ValueError if this user may not store more.
         """
         self.store = store
         self._uploads = uploads
-        self._refuse_for_disk = refuse_for_disk
+        self._refuse_for_disk = check_disk_space
 
     @operation(rate=IMPORT_RATE, workers=SLOW)
     def import_run(self, uploaded: str) -> dict[str, Any]:

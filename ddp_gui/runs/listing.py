@@ -173,10 +173,10 @@ Facts = dict[str, Any]
 def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnData) -> Catalogue:
     """Return the catalogue with the run's data set as recorded at its start, or as inspected."""
     if config.dataset in catalogue.own_data:
-        inspection = own_data.remembered(config)
+        inspection = own_data.find_cached(config)
         if inspection is not None and inspection.dataset is not None:
             catalogue = catalogue.with_dataset(inspection.dataset, inspection.counts)
-    return plan.with_noted_data(run, catalogue)
+    return plan.with_recorded_data(run, catalogue)
 
 
 def facts_of(config: Config, catalogue: Catalogue) -> Facts:

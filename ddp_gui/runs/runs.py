@@ -131,11 +131,11 @@ class RunStore:
         size = model.size(config.model_size) if model else None
         if model is None or strategy is None or size is None:
             return None
-        inspection = self.own_data.remembered(config) if config.dataset in catalogue.own_data else None
+        inspection = self.own_data.find_cached(config) if config.dataset in catalogue.own_data else None
         needs = (
             inspection.memory.get(model.name, {}).get(size.name)
             if inspection is not None
-            else self.needs.of(model.name, size.name, config.dataset)
+            else self.needs.needs_of(model.name, size.name, config.dataset)
         )
         if config.sequence_length is not None:
             needs = None  # the known needs apply only to the default sequence length

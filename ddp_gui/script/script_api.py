@@ -211,7 +211,7 @@ class ScriptApi:
                 "is_several": asked.is_several,
                 "is_number": config_module.type_of(name)[0] is not str,
             }
-            for name, asked in self.scheduler.asks().items()
+            for name, asked in self.scheduler.placement_fields().items()
         ]
 
     def plan(self, script: Mapping[str, Any]) -> ScriptPlan:
@@ -261,8 +261,8 @@ class ScriptApi:
             "script_on_cpu": on_cpu,
         }
         config = config_module.parse(raw)
-        plan_module.refuse_ranks(config, machine)
-        self.scheduler.refuse_for_engine(config)
+        plan_module.check_num_ranks(config, machine)
+        self.scheduler.check_engine_support(config)
         return ScriptPlan(
             config=config,
             device_kind=machine.device_kind(config.device),
@@ -284,8 +284,8 @@ class ScriptApi:
                 "this script was started without a sandbox and cannot be resumed: start its code as a new run"
             )
         machine = self.scheduler.capacity(config)
-        plan_module.refuse_ranks(config, machine)
-        self.scheduler.refuse_for_engine(config)
+        plan_module.check_num_ranks(config, machine)
+        self.scheduler.check_engine_support(config)
         kind = machine.device_kind(config.device)
         return ScriptPlan(config=config, device_kind=kind, files=code_module.read(run.path))
 

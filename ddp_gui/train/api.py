@@ -18,7 +18,7 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.own_data import Inspection
 from ddp_gui.plan.plan import Plan, Startable
 from ddp_gui.queue.presenter import QueuePresenter
-from ddp_gui.queue.scheduler import Placed, Scheduler
+from ddp_gui.queue.scheduler import Placement, Scheduler
 from ddp_gui.run.model_process import ModelProcesses
 from ddp_gui.runs import imports
 from ddp_gui.runs.runs import RunStore, status_values
@@ -76,7 +76,7 @@ class Api:
         planned = plan.make(recipe.complete(config, catalogue, raw), catalogue, here)
         if planned.config.start_from and not resumes:
             planned = self.starts.check(planned)
-        self._scheduler.refuse_for_engine(planned.config)
+        self._scheduler.check_engine_support(planned.config)
         return planned
 
     def recipe(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Api:
         self.access.check(config)
         catalogue = self._catalogue.get()
         if config.dataset in catalogue.own_data:
-            catalogue = self._own_data.extend(catalogue, config, self._own_data.remembered(config))
+            catalogue = self._own_data.extend(catalogue, config, self._own_data.find_cached(config))
         return config, catalogue, here
 
     async def inspect(self, raw: dict[str, Any], *, anew: bool = False) -> Inspection:
@@ -118,7 +118,7 @@ class Api:
         await CLICKS.run(self.access.check, config)
         if anew:
             LOOKS_RATE.count(self)
-        return await self._own_data.inspect(config, anew=anew)
+        return await self._own_data.inspect(config, ignore_cache=anew)
 
     def largest_batch(self, raw: dict[str, Any], known: Inspection) -> int | None:
         """Return the largest possible batch per rank with this data; None if it is unknown."""
@@ -179,7 +179,7 @@ class Api:
     @operation(run="change")
     def stop_run(self, run: RunDirectory, save: bool = True) -> dict[str, Any]:
         """Stop a run, by default after saving a checkpoint; a queued run is removed from the queue."""
-        if run.queued.exists() and (state := self._scheduler.take_out(run)) is not None:
+        if run.queued.exists() and (state := self._scheduler.remove_from_queue(run)) is not None:
             return _answer(run, REMOVED, state) | {"command_id": None}
         status = liveness.read_status(run)
         is_script = (run.path / code.FOLDER).is_dir()
@@ -315,11 +315,11 @@ class Api:
         run = self.store.open(run_id, to_change=True)
         launcher.send(run, liveness.read_status(run), name, **checked)
 
-    def _answer_placed(self, placed: Placed, message: str) -> dict[str, Any]:
+    def _answer_placed(self, placed: Placement, message: str) -> dict[str, Any]:
         """Return the result of a start: the run's state, or its place in the queue and expected start."""
         if placed.place is None:
             return _answer(placed.run, message) | {"place": None, "num_waiting": 0}
-        words = self._view.words_of(placed)
+        words = self._view.describe_place(placed)
         rest = {"place": placed.place, "num_waiting": placed.num_waiting}
         return _answer(placed.run, f"Waiting: {words}.", "queued") | rest
 

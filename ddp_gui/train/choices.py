@@ -161,7 +161,7 @@ def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
         f"<li><b>{html.escape(way.what)}</b>: {html.escape(way.meaning)}"
         f"{install_button(way.data_set) if may_install and way.data_set else ''}"
         f"{f'<pre><code>{html.escape(way.command)}</code></pre>' if way.command else ''}</li>"
-        for way in map(package_install.how_to_get, catalogue.unavailable)
+        for way in map(package_install.describe_missing, catalogue.unavailable)
     )
     return f'<ul class="ddp-more">{entries}</ul>' if entries else "All data sets are installed."
 

@@ -155,7 +155,7 @@ def list_changes(
     return [
         Change(name=name, label=_label(form, name), before=before.get(name), now=now.get(name))
         for name in form.names
-        if catalogue.means_something(name, now) and not _is_same(before.get(name), now.get(name))
+        if catalogue.is_applicable(name, now) and not _is_same(before.get(name), now.get(name))
     ]
 
 

@@ -211,7 +211,7 @@ class Form:
             if isinstance(raw.get(name), str):
                 raw[name] = as_number(raw[name], is_whole=is_whole)
         for name in self._own_options:
-            if not self.catalogue.means_something(name, raw):
+            if not self.catalogue.is_applicable(name, raw):
                 del raw[name]
         return raw
 
@@ -227,7 +227,7 @@ class Form:
         """Show or hide fields, such as momentum, that depend on the value of another field."""
         # "hidden" rather than False keeps the control and its value in the document.
         updates = [
-            gr.update(visible=self.catalogue.means_something(name, {other: value}) or "hidden")
+            gr.update(visible=self.catalogue.is_applicable(name, {other: value}) or "hidden")
             for name in self.depending()[other]
         ]
         # with one output, Gradio treats a list as the value
@@ -292,7 +292,7 @@ class Form:
             "value": self._defaults[name],
             "elem_id": f"field-{name}",
         }
-        if name == START_FIELD or not self.catalogue.means_something(name, self._defaults):
+        if name == START_FIELD or not self.catalogue.is_applicable(name, self._defaults):
             common["visible"] = "hidden"  # a line of text above the data set shows the value of `start_from`
         option = self._own_options.get(name)
         kind, is_optional = (

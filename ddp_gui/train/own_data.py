@@ -17,7 +17,7 @@ from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import CLICKS
 from ddp_gui.gradio_routes.uploads import KINDS, Uploads
 from ddp_gui.http.shell import as_html, visible
-from ddp_gui.operations import as_current_user, shown_as_text
+from ddp_gui.operations import as_current_user, make_escaped_error
 from ddp_gui.plan import recipe
 from ddp_gui.plan.own_data import (
     FaultyDataError,
@@ -367,7 +367,7 @@ class OwnDataSection:
             try:
                 return str(uploads.keep(uploaded))
             except (ValueError, OSError) as error:
-                raise shown_as_text(explain(error)) from error
+                raise make_escaped_error(explain(error)) from error
 
         @as_current_user
         async def inspect(filled: str, *values: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.shell import visible
 from ddp_gui.launch import launcher
-from ddp_gui.operations import USER_ERRORS, as_current_user, shown_as_text, text_of
+from ddp_gui.operations import USER_ERRORS, as_current_user, error_text, make_escaped_error
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.memory import Prediction, faster_precision, warnings_before_start
 from ddp_gui.plan.plan import Plan
@@ -428,9 +428,9 @@ class TrainPage:
             started = await self.api.start_run(self.form.to_raw(*values), use_occupied_gpus=shares_gpus)
             return str(started["run_id"])
         except ConfigError as error:
-            raise shown_as_text(fill_in.problem_text(error, self.form)) from error
+            raise make_escaped_error(fill_in.problem_text(error, self.form)) from error
         except USER_ERRORS as error:
-            raise shown_as_text(text_of(error)) from error
+            raise make_escaped_error(error_text(error)) from error
 
     def _connect_start(self) -> None:
         # Unlike the others, this event is queued, because Gradio displays errors only of queued events.

@@ -58,7 +58,7 @@ def test_a_text_begun_on_a_gpu_is_continued_on_the_cpu_when_a_run_gets_the_gpu(w
     assert writer.on_gpu() == {*before, pid}
     begun = writer.tokens(wants_gpu=True)
     text = [next(begun)]
-    writer.processes.take_back(writer.free)
+    writer.processes.reclaim_gpus(writer.free)
     wait_until("its end", lambda: writer.on_gpu() == before, WITHIN_S)
     assert [*text, *begun] == on_cpu
     assert list(writer.tokens(wants_gpu=True)) == on_cpu

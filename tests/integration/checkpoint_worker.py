@@ -87,11 +87,11 @@ def save_and_load(job: dict[str, Any], world: World) -> dict[str, Any]:
     again.training.run(LAST_STEP)
     ended, ended_again = _whole(part.training.weights()), _whole(again.training.weights())
     return {
-        "outcomes": _from_all((outcome.step, outcome.path.name, outcome.size_bytes), world),
+        "outcomes": _gather_results((outcome.step, outcome.path.name, outcome.size_bytes), world),
         "progress": progress.samples_in_epoch,
         "losses": part.training.losses[SAVED_AT:],
         "losses_again": again.training.losses,
-        "draws_alike": all(_from_all(drawn == drawn_again, world)),
+        "draws_alike": all(_gather_results(drawn == drawn_again, world)),
         "ends_alike": all(torch.equal(ended[name], ended_again[name]) for name in ended),
         "differs": not all(torch.equal(weights[name], ended[name]) for name in ended),
         "exported": _is_exported(outcome.path, weights),
@@ -103,7 +103,7 @@ def load_elsewhere(job: dict[str, Any], world: World) -> dict[str, Any]:
     part = Part(job, world)
     part.lose_its_way()
     progress = part.load(SAVED_AT)
-    drawn = _from_all(_draw(), world)
+    drawn = _gather_results(_draw(), world)
     part.training.run(LAST_STEP)
     return {"step": progress.step, "losses": part.training.losses, "drawn": drawn}
 
@@ -123,9 +123,9 @@ def fail_on_one_rank(job: dict[str, Any], world: World) -> dict[str, Any]:
     part.training.run(2)
     outcome = part.checkpointer.wait()
     return {
-        "messages": _from_all(str(failed) if isinstance(failed, CheckpointError) else None, world),
+        "messages": _gather_results(str(failed) if isinstance(failed, CheckpointError) else None, world),
         "left": left,
-        "outcomes": _from_all(isinstance(outcome, Saved) and outcome.step, world),
+        "outcomes": _gather_results(isinstance(outcome, Saved) and outcome.step, world),
         "losses": part.training.losses,
     }
 
@@ -135,7 +135,7 @@ def save_for_ever(job: dict[str, Any], world: World) -> dict[str, Any]:
     part = Part(job, world)
     run = RunDirectory(Path(job["run"]))
     found = latest_intact(run) if world.is_main else None
-    newest, *_ = _from_all(None if found is None else found.step, world)
+    newest, *_ = _gather_results(None if found is None else found.step, world)
     if newest is not None:
         part.load(newest)
     while True:
@@ -170,7 +170,7 @@ def _is_exported(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(found[name], weights[name]) for name in found) and len(found) >= len(weights) - 1
 
 
-def _from_all(value: Any, world: World) -> list[Any]:
+def _gather_results(value: Any, world: World) -> list[Any]:
     return process_group.gather_json(value, world.slow_group)
 
 

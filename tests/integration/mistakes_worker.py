@@ -62,7 +62,7 @@ def evaluation(name: str, world: World) -> dict[str, Any]:
     inputs = torch.randn(NUM_SAMPLES, 4, generator=generator)
     split = TensorSplit(inputs, torch.tensor([0, 1, 2, 0, 1]), device=world.device)
     evaluator = registry.part(config, Evaluator)(strategy, Objective(SPEC), SPEC, world)
-    found = evaluator.evaluate(split, batch_size=2, should_break_off=lambda: False)
+    found = evaluator.evaluate(split, batch_size=2, should_interrupt=lambda: False)
     assert found is not None
     return {"confusion": found.confusion, "metrics": found.metrics, "loss": found.loss}
 

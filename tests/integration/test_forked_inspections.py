@@ -129,7 +129,7 @@ def test_a_fork_that_takes_too_long_is_ended(
     monkeypatch.setattr(trainer_process, "END_S", 0.5 if is_stubborn else PATIENCE_S)
     start = partial(trainer_process._fork, lasting, trainer_process._arguments(table))
     with held(table), ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(trainer_process._answer_of, start, LIMIT_S)
+        asked = threads.submit(trainer_process._run_inspection, start, LIMIT_S)
         fork = wait_until("an inspection that waits", lambda: waiting_for_lock(lasting), PATIENCE_S)
         if is_stubborn:
             fork.suspend()

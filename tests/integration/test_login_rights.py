@@ -21,7 +21,7 @@ from ddp_gui.auth.rights import Person
 from ddp_gui.http import shell
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
-from ddp_gui.server import build_app, guarded
+from ddp_gui.server import add_access_checks, build_app
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE, password_of
 from tests.unit.ddp_gui.runs.test_runs import make_run
@@ -198,7 +198,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     options = Options(host="127.0.0.1", port=7860, runs_dir=runs_dir, open_browser=False)
     login = Login(class_of.make(folder / "accounts.json"), "session")
     app = build_app(options, CatalogueSource(default_cache_file()), login)
-    behind = guarded(app, options, login)
+    behind = add_access_checks(app, options, login)
     browsers = {"": TestClient(behind, base_url="http://localhost", follow_redirects=False)}
     for person in (ANN, BOB, EVE):
         browser = TestClient(behind, base_url="http://localhost", follow_redirects=False)
@@ -260,7 +260,9 @@ def test_without_a_name_from_the_proxy_nothing_answers(page: Page) -> None:
         auth_header="X-Remote-User",
         teachers=frozenset({"eve"}),
     )
-    asking = TestClient(guarded(page.app, options, None), base_url="http://localhost", follow_redirects=False)
+    asking = TestClient(
+        add_access_checks(page.app, options, None), base_url="http://localhost", follow_redirects=False
+    )
     for template, methods in routes_of(page.app) + routes_of(gradio_of(page.app)):
         path = re.sub(r"\{[^}]*\}", "x", template)
         for method in methods:

@@ -19,7 +19,7 @@ from ddp_gui.http import listening, shell
 from ddp_gui.learn import polls
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
-from ddp_gui.server import build_app, for_phones, guarded
+from ddp_gui.server import add_access_checks, build_app, make_phone_app
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from tests.integration.test_login_rights import gradio_of, routes_of
 from tests.unit import class_of
@@ -59,7 +59,7 @@ def served(folder: Path, people: tuple[Person, ...] = (), **given: Any) -> Itera
     """Serve the complete app over a runs directory; yield one browser per user, or two without users."""
     made = options_of(folder, auth_file=folder / "accounts.json" if people else None, **given)
     login = Login(class_of.make(folder / "accounts.json"), "session") if people else None
-    app = guarded(build_app(made, CatalogueSource(default_cache_file()), login), made, login)
+    app = add_access_checks(build_app(made, CatalogueSource(default_cache_file()), login), made, login)
     browsers = []
     with TestClient(app, base_url="http://localhost") as serving:
         for person in people or (None, None):
@@ -158,9 +158,9 @@ def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> No
     """Strangers are recognised by their connection, which test_connections.py covers."""
     made = options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True)
     app = build_app(made, CatalogueSource(default_cache_file()))
-    behind = for_phones(app, made)
+    behind = make_phone_app(app, made)
     assert behind is not None
-    with TestClient(guarded(app, made, None), base_url="http://localhost") as own:
+    with TestClient(add_access_checks(app, made, None), base_url="http://localhost") as own:
         teacher, client = Browser(own), TestClient(behind, base_url="http://localhost")
         client.portal = own.portal
         phone = Browser(client)

@@ -276,7 +276,7 @@ def test_a_run_on_its_way_says_how_far_it_is_holds_its_host_and_can_be_stopped(
     # Remove the copied code.
     subprocess.run(["rm", "-rf", str(ssh_hosts.brought / "code")], check=True)
     engine.start(run)
-    wait_until("its words", lambda: "Copying the code to pc1: " in words_of(engine, run), PATIENCE_S)
+    wait_until("its words", lambda: "Copying the code to pc1: " in describe_place(engine, run), PATIENCE_S)
     assert (
         liveness.read_status(run).state == "queued"
         and engine.describe(run, liveness.read_status(run)).is_waiting
@@ -309,7 +309,7 @@ def handle_of(run: RunDirectory) -> Any:
     return recorded.handle
 
 
-def words_of(engine: SshEngine, run: RunDirectory) -> str:
+def describe_place(engine: SshEngine, run: RunDirectory) -> str:
     return engine.describe(run, liveness.read_status(run)).reason or ""
 
 

@@ -16,7 +16,7 @@ import pytest
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.queue.policy import Devices, DevicesNow, Users
+from ddp_gui.queue.policy import Devices, DeviceSnapshot, Users
 from ddp_gui.queue.scheduler import Scheduler
 from tests.harness import wait_until
 from trainers.contract import tickets
@@ -37,9 +37,9 @@ class FakeDevices(Devices):
 
     def __init__(self, cpu_ranks: int | None, gpus: tuple[GrantedGpu, ...] = (), **users: Users) -> None:
         self.cpu_ranks = cpu_ranks
-        self.now = DevicesNow(gpus=gpus, users=dict(users), cpu_ranks=cpu_ranks)
+        self.now = DeviceSnapshot(gpus=gpus, users=dict(users), cpu_ranks=cpu_ranks)
 
-    def sample(self) -> DevicesNow:
+    def sample(self) -> DeviceSnapshot:
         return self.now
 
 

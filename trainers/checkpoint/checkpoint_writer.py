@@ -76,7 +76,7 @@ class CheckpointWriter:
         self._description = None if description is None else json.dumps(description, indent=1)
         self._keep_last = keep_last
         self._keep_best = keep_best
-        self._most_bytes = tickets.granted_checkpoint_bytes(run) if world.is_main else None
+        self._max_bytes = tickets.granted_checkpoint_bytes(run) if world.is_main else None
         # Writing uses its own process group, so that its collectives never interleave with those of
         # training.
         self.group = (
@@ -85,18 +85,20 @@ class CheckpointWriter:
 
     def write(self, snapshot: Snapshot) -> Saved | CheckpointError:
         """Write this rank's part, agree with the other ranks, publish; every rank gets the same outcome."""
-        aside = checkpoint_files.partial_path(self._run, snapshot.progress.step)
+        partial_path = checkpoint_files.partial_path(self._run, snapshot.progress.step)
         try:
             with Sealing() as sealing:
-                self._together(lambda: self._begin(aside, snapshot), aside)
+                self._run_on_all_ranks(lambda: self._begin(partial_path, snapshot), partial_path)
                 if self._is_sharded:
-                    self._together(lambda: self._write_shards(aside, snapshot), aside)
-                self._together(lambda: self._write_own(aside, snapshot, sealing), aside)
-                return self._publish(aside, snapshot, sealing)
+                    self._run_on_all_ranks(lambda: self._write_shards(partial_path, snapshot), partial_path)
+                self._run_on_all_ranks(
+                    lambda: self._write_own_files(partial_path, snapshot, sealing), partial_path
+                )
+                return self._publish(partial_path, snapshot, sealing)
         except CheckpointError as error:
             return error
 
-    def _begin(self, aside: Path, snapshot: Snapshot) -> None:
+    def _begin(self, partial_path: Path, snapshot: Snapshot) -> None:
         if snapshot.problem is not None:
             raise MemoryError(snapshot.problem)
         if self._world.is_main:
@@ -104,35 +106,35 @@ class CheckpointWriter:
             checkpoint_files.require_space(
                 self._run,
                 snapshot.progress.step,
-                self._size_of(snapshot),
+                self._estimate_size(snapshot),
                 snapshot.reason,
                 keep_last=self._keep_last,
                 best_step=snapshot.progress.best_step if self._keep_best else None,
-                max_bytes=self._most_bytes,
+                max_bytes=self._max_bytes,
             )
-            plain_files.remove(aside)
+            plain_files.remove(partial_path)
             # Without `parents=True`: the directory of a deleted run must not reappear.
-            aside.parent.mkdir(exist_ok=True)
-            aside.mkdir()
+            partial_path.parent.mkdir(exist_ok=True)
+            partial_path.mkdir()
 
-    def _size_of(self, snapshot: Snapshot) -> int:
+    def _estimate_size(self, snapshot: Snapshot) -> int:
         """Return the approximate size of a checkpoint: its tensors, of all ranks if the state is sharded."""
-        own = sum(
+        own_bytes = sum(
             leaf.numel() * leaf.element_size()
             for leaf in tree_leaves(snapshot.state)
             if isinstance(leaf, torch.Tensor)
         )
-        return own * (self._world.world_size if self._is_sharded else 1)
+        return own_bytes * (self._world.world_size if self._is_sharded else 1)
 
-    def _write_shards(self, aside: Path, snapshot: Snapshot) -> None:
+    def _write_shards(self, partial_path: Path, snapshot: Snapshot) -> None:
         from trainers.checkpoint import sharded_files
 
         assert snapshot.state is not None
-        sharded_files.write(snapshot.state, aside / SHARDS, self.group)
+        sharded_files.write(snapshot.state, partial_path / SHARDS, self.group)
 
-    def _write_own(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> None:
+    def _write_own_files(self, partial_path: Path, snapshot: Snapshot, sealing: Sealing) -> None:
         """Write this rank's own files: its random state, and on rank 0 everything shared."""
-        loaded_state.write_tensors(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
+        loaded_state.write_tensors(partial_path / f"rank_{self._world.rank}.pt", snapshot.random_state)
         if not self._world.is_main:
             return
         state = {
@@ -140,19 +142,19 @@ class CheckpointWriter:
             "binding": self._binding,
             "scaler": snapshot.scaler,
         }
-        checkpoint_files.write_json(aside / STATE, state)
+        checkpoint_files.write_json(partial_path / STATE, state)
         if self._description is not None:
-            (aside / DESCRIPTION).write_text(self._description, encoding="utf-8")
+            (partial_path / DESCRIPTION).write_text(self._description, encoding="utf-8")
         if self._is_sharded:
             from trainers.checkpoint import sharded_files
 
-            loaded_state.write_weights(aside, sharded_files.gather_weights(aside / SHARDS))
+            loaded_state.write_weights(partial_path, sharded_files.gather_weights(partial_path / SHARDS))
             return
         assert snapshot.state is not None
-        sealing.begin(loaded_state.write_weights(aside, snapshot.state["model"]))
-        loaded_state.write_tensors(aside / OPTIMIZER, snapshot.state["optimizer"])
+        sealing.begin(loaded_state.write_weights(partial_path, snapshot.state["model"]))
+        loaded_state.write_tensors(partial_path / OPTIMIZER, snapshot.state["optimizer"])
 
-    def _publish(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> Saved:
+    def _publish(self, partial_path: Path, snapshot: Snapshot, sealing: Sealing) -> Saved:
         """Rename the checkpoint and delete old ones, on rank 0; every rank gets the outcome."""
         step = snapshot.progress.step
 
@@ -160,27 +162,27 @@ class CheckpointWriter:
             if not self._world.is_main:
                 return 0
             fence.require_newest(self._run.path)
-            about = {
+            fields = {
                 "world_size": self._world.world_size,
                 "strategy": self._strategy_name,
                 "reason": snapshot.reason,
                 "value": snapshot.value,
                 "num_threads": torch.get_num_threads() if self._world.device.type == "cpu" else None,
             }
-            return checkpoint_files.publish(self._run, step, about, sealing.finish(aside))
+            return checkpoint_files.publish(self._run, step, fields, sealing.finish(partial_path))
 
-        size_bytes = self._together(publish, aside)
+        size_bytes = self._run_on_all_ranks(publish, partial_path)
         removed = self._retire(snapshot) if self._world.is_main else ()
-        took_s = time.perf_counter() - snapshot.started
-        main = self._together(lambda: (took_s, snapshot.stall_s, removed), aside)
+        duration_s = time.perf_counter() - snapshot.started
+        main_values = self._run_on_all_ranks(lambda: (duration_s, snapshot.stall_s, removed), partial_path)
         return Saved(
             step=step,
             path=checkpoint_files.final_path(self._run, step),
             size_bytes=size_bytes,
-            duration_s=main[0],
-            stall_s=main[1],
+            duration_s=main_values[0],
+            stall_s=main_values[1],
             reason=snapshot.reason,
-            removed=tuple(main[2]),
+            removed=tuple(main_values[2]),
         )
 
     def _retire(self, snapshot: Snapshot) -> tuple[int, ...]:
@@ -194,16 +196,16 @@ class CheckpointWriter:
             log.warning("old checkpoints could not be deleted: %s", explain(error))
             return ()
 
-    def _together(self, action: Callable[[], Result], aside: Path) -> Result:
+    def _run_on_all_ranks(self, action: Callable[[], Result], partial_path: Path) -> Result:
         """Run a part of a save on every rank, and return rank 0's result, a JSON value.
 
         Raises:
             CheckpointError: on all ranks if it failed on any; the partial checkpoint is deleted.
         """
-        own_answer: tuple[str | None, bool, Result | None] = (None, False, None)
+        own_result: tuple[str | None, bool, Result | None] = (None, False, None)
         is_superseded = False
         try:
-            own_answer = (None, False, action())
+            own_result = (None, False, action())
         except Exception as error:
             # Catch everything: the other ranks wait for the outcome, and training must continue.
             is_superseded = isinstance(error, fence.SupersededError)
@@ -211,21 +213,21 @@ class CheckpointWriter:
             log.warning(
                 "a checkpoint could not be written: %s", checkpoint_files.root_cause(error), exc_info=is_bug
             )
-            own_answer = (checkpoint_files.root_cause(error), checkpoint_files.needs_space(error), None)
-        answers = self._gather(own_answer)
-        failed = [
+            own_result = (checkpoint_files.root_cause(error), checkpoint_files.needs_space(error), None)
+        results = self._gather(own_result)
+        failures = [
             (rank, problem, is_full)
-            for rank, (problem, is_full, _) in enumerate(answers)
+            for rank, (problem, is_full, _) in enumerate(results)
             if problem is not None
         ]
-        if failed:
+        if failures:
             # Do not delete the folder: it may be the same step's checkpoint of a newer start of this run.
             if self._world.is_main and not is_superseded:
-                shutil.rmtree(aside, ignore_errors=True)
-            rank, problem, is_full = failed[0]
-            kind = NoSpaceError if is_full else CheckpointError
-            raise kind(f"rank {rank} could not write the checkpoint: {problem}")
-        result: Result = answers[0][2]
+                shutil.rmtree(partial_path, ignore_errors=True)
+            rank, problem, is_full = failures[0]
+            error_class = NoSpaceError if is_full else CheckpointError
+            raise error_class(f"rank {rank} could not write the checkpoint: {problem}")
+        result: Result = results[0][2]
         return result
 
     def _gather(self, value: Any) -> list[Any]:

@@ -57,12 +57,12 @@ def describe(config: Config, spec: DataSpec, split: Split, network: nn.Module) -
     """
     inputs: dict[str, Any] = {"shape": list(spec.input_shape)}
     if spec.task == IMAGE_CLASSIFICATION:
-        inputs |= {"kind": IMAGE, **_scale_of(split, spec), **_describe_images(split)}
+        inputs |= {"kind": IMAGE, **_read_scale(split, spec), **_describe_images(split)}
     elif spec.vocabulary_size:
         inputs |= {"kind": TEXT, "padding": spec.padding, "vocabulary_size": spec.vocabulary_size}
         inputs["tokenizer"] = describe_tokenizer(split.tokenizer, spec)
     else:
-        scale = _scale_of(split, spec)
+        scale = _read_scale(split, spec)
         inputs |= {"kind": TABLE, **scale, **_describe_table(spec, split, scale)}
     output: dict[str, Any] = {"num_classes": spec.num_classes}
     if spec.task == TABULAR_REGRESSION:
@@ -107,35 +107,35 @@ def read(item: Checkpoint) -> dict[str, Any] | None:
         DescriptionError: if it cannot be read, or a field is missing or wrong.
     """
     try:
-        found = read_json(item.path / DESCRIPTION)
+        values = read_json(item.path / DESCRIPTION)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         reason = explain(error)
         raise DescriptionError(f"{DESCRIPTION} of step {item.step:,} cannot be read ({reason})") from error
-    check(found)
-    checked: dict[str, Any] = found
+    check(values)
+    checked: dict[str, Any] = values
     return checked
 
 
-def check(found: Any) -> None:
+def check(description: Any) -> None:
     """Check the fields that are needed to build the network and to prepare an input.
 
     Raises:
         DescriptionError: naming the field that is missing or wrong.
     """
-    _require(isinstance(found, dict), DESCRIPTION, "an object")
-    version = found.get("format_version")
+    _require(isinstance(description, dict), DESCRIPTION, "an object")
+    version = description.get("format_version")
     allowed = f"{VERSION}, and it is {str(version)[:40]}"
     _require(version == VERSION, f"format_version in {DESCRIPTION}", allowed)
     for name in ("model", "input", "output"):
-        _require(isinstance(found.get(name), dict), f"{name} in {DESCRIPTION}", "an object")
-    model, inputs, output = found["model"], found["input"], found["output"]
+        _require(isinstance(description.get(name), dict), f"{name} in {DESCRIPTION}", "an object")
+    model, inputs, output = description["model"], description["input"], description["output"]
     for name in ("name", "size", "pretrained_path"):
         _require(isinstance(model.get(name), str), f"model.{name}", "a text")
-    rank = model.get("lora_rank", 0)  # absent before schema version 10 of the configuration
-    _require(rank == 0 or _is_count(rank), "model.lora_rank", "a whole number")
-    _require(isinstance(found.get("task"), str), "task", "a text")
+    lora_rank = model.get("lora_rank", 0)  # absent before schema version 10 of the configuration
+    _require(lora_rank == 0 or _is_count(lora_rank), "model.lora_rank", "a whole number")
+    _require(isinstance(description.get("task"), str), "task", "a text")
     shape = inputs.get("shape")
     is_shape = isinstance(shape, list) and 0 < len(shape) <= 3 and all(_is_count(side) for side in shape)
     _require(is_shape and math.prod(shape) <= 2**27, "input.shape", "a list of one to three sizes")
@@ -155,7 +155,9 @@ def check(found: Any) -> None:
         _require(_are_texts(inputs.get("feature_names")), "input.feature_names", "a list of texts")
         _require(isinstance(inputs.get("columns"), list), "input.columns", "a list of columns")
         columns = columns_of(inputs)
-        _require(sum(each.width for each in columns) == shape[0], "input.columns", f"{shape[0]} numbers wide")
+        _require(
+            sum(column.width for column in columns) == shape[0], "input.columns", f"{shape[0]} numbers wide"
+        )
     if kind == TEXT:
         _require(_is_count(inputs.get("vocabulary_size")), "input.vocabulary_size", "a number of tokens")
         _require(isinstance(inputs.get("padding"), int), "input.padding", "a token")
@@ -199,7 +201,7 @@ def columns_of(inputs: Mapping[str, Any]) -> list[TableColumn]:
     Raises:
         DescriptionError: if a column is wrong.
     """
-    found = []
+    columns = []
     for column in inputs.get("columns", []):
         is_column = (
             isinstance(column, dict)
@@ -207,7 +209,7 @@ def columns_of(inputs: Mapping[str, Any]) -> list[TableColumn]:
             and _are_texts(column.get("values", []))
         )
         _require(is_column, "input.columns", "a list of columns, each with a name and values")
-        found.append(
+        columns.append(
             TableColumn(
                 name=column["name"],
                 values=tuple(column.get("values", ())),
@@ -215,7 +217,7 @@ def columns_of(inputs: Mapping[str, Any]) -> list[TableColumn]:
                 has_missing=bool(column.get("has_missing")),
             )
         )
-    return found
+    return columns
 
 
 WORDS, CHARACTERS, LETTERS, PRETRAINED = "words", "characters", "all_characters", "pretrained"
@@ -244,20 +246,20 @@ def describe_tokenizer(tokenizer: Tokenizer | None, spec: DataSpec) -> dict[str,
 
 def tokenizer_of(inputs: Mapping[str, Any]) -> WordTokenizer | CharacterTokenizer | None:
     """Return the tokenizer of a description; None for characters of a language model, or a pretrained one."""
-    about = inputs["tokenizer"]
-    if about["kind"] == WORDS:
-        return WordTokenizer(about["vocabulary"])
-    return CharacterTokenizer(about["vocabulary"]) if about["kind"] == CHARACTERS else None
+    tokenizer = inputs["tokenizer"]
+    if tokenizer["kind"] == WORDS:
+        return WordTokenizer(tokenizer["vocabulary"])
+    return CharacterTokenizer(tokenizer["vocabulary"]) if tokenizer["kind"] == CHARACTERS else None
 
 
-def _scale_of(split: Split, spec: DataSpec) -> dict[str, list[float]]:
+def _read_scale(split: Split, spec: DataSpec) -> dict[str, list[float]]:
     """Return mean and deviation of each channel or column, after checking that the split applies them."""
     width = spec.input_shape[0]
     scale = split.preparation() or {"mean": [0.0] * width, "std": [1.0] * width}
-    stored, _ = split.batch(torch.zeros(1, dtype=torch.int64, device=split.device))
+    inputs, _ = split.batch(torch.zeros(1, dtype=torch.int64, device=split.device))
     if spec.task == IMAGE_CLASSIFICATION:
         mean, std = (torch.tensor(scale[name]).view(-1, 1, 1) for name in ("mean", "std"))
-        if not torch.allclose(split.prepare(stored).cpu(), (stored.cpu().float() - mean) / std, atol=1e-4):
+        if not torch.allclose(split.prepare(inputs).cpu(), (inputs.cpu().float() - mean) / std, atol=1e-4):
             raise ValueError(
                 f"{type(split).__name__}.preparation does not describe what its method prepare computes"
             )
@@ -271,7 +273,7 @@ def _describe_images(split: Split) -> dict[str, Any]:
     The page converts a user's drawing to the same range, background and object size.
     """
     images = _first_inputs(split).float()
-    largest = _largest(images)
+    largest = _largest_value(images)
     edges = torch.cat([images[..., 0, :].flatten(), images[..., -1, :].flatten()])
     background = float(edges.median())
     is_object = ((images - background).abs() > INK_SHARE * largest).any(dim=1)
@@ -285,19 +287,19 @@ def _describe_images(split: Split) -> dict[str, Any]:
 
 def largest_pixel(split: Split) -> int:
     """Return the largest value that pixels can have, from the first images of a split."""
-    return _largest(_first_inputs(split))
+    return _largest_value(_first_inputs(split))
 
 
-def _largest(images: Tensor) -> int:
+def _largest_value(images: Tensor) -> int:
     return 255 if float(images.max()) > 127 else max(1, int(images.max()))
 
 
-def _span(is_there: Tensor) -> Tensor:
+def _span(is_object: Tensor) -> Tensor:
     """Return the share of each row that lies between its first and last true value; (rows, places)."""
-    length = is_there.shape[1]
-    places = torch.arange(length).expand_as(is_there)
-    first = torch.where(is_there, places, length).amin(dim=1)
-    last = torch.where(is_there, places, -1).amax(dim=1)
+    length = is_object.shape[1]
+    positions = torch.arange(length).expand_as(is_object)
+    first = torch.where(is_object, positions, length).amin(dim=1)
+    last = torch.where(is_object, positions, -1).amax(dim=1)
     return (last - first + 1).clamp_min(0) / length
 
 
@@ -306,7 +308,7 @@ def _describe_table(spec: DataSpec, split: Split, scale: Mapping[str, list[float
     inputs = _first_inputs(split)
     mean, std = torch.tensor(scale["mean"]), torch.tensor(scale["std"])
     low, high = (inputs.amin(0) * std + mean).tolist(), (inputs.amax(0) * std + mean).tolist()
-    names = list(spec.feature_names) or [f"column {place + 1}" for place in range(inputs.shape[1])]
+    names = list(spec.feature_names) or [f"column {index + 1}" for index in range(inputs.shape[1])]
     columns = spec.columns or [TableColumn(name=name) for name in names]
     return {
         "feature_names": names,
@@ -325,13 +327,13 @@ def _describe_table(spec: DataSpec, split: Split, scale: Mapping[str, list[float
 
 
 def _first_inputs(split: Split) -> Tensor:
-    num = min(NUM_MEASURED, len(split))
-    indices = torch.arange(num) * len(split) // max(1, num)
+    num_inputs = min(NUM_MEASURED, len(split))
+    indices = torch.arange(num_inputs) * len(split) // max(1, num_inputs)
     return split.batch(indices.to(split.device))[0].cpu()
 
 
-def _require(is_right: bool, field: str, allowed: str) -> None:
-    if not is_right:
+def _require(is_valid: bool, field: str, allowed: str) -> None:
+    if not is_valid:
         raise DescriptionError(f"{field} must be {allowed}")
 
 

@@ -51,7 +51,7 @@ def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> Path:
     Raises:
         OSError: if the file cannot be written.
     """
-    if not is_safetensors_there():
+    if not is_safetensors_installed():
         log.warning(
             "safetensors is not installed: the weights are written to %s, which only torch can read", TORCH
         )
@@ -63,15 +63,15 @@ def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> Path:
     first_names: dict[int, str] = {}
     tied: dict[str, str] = {}
     for name, weight in weights.items():
-        first = first_names.setdefault(id(weight), name)
-        if first != name:
-            tied[name] = first
-    own = {name: weight.contiguous() for name, weight in weights.items() if name not in tied}
+        first_name = first_names.setdefault(id(weight), name)
+        if first_name != name:
+            tied[name] = first_name
+    distinct = {name: weight.contiguous() for name, weight in weights.items() if name not in tied}
     try:
-        save_file(own, folder / SAFETENSORS, metadata={"format": "pt", **tied})
+        save_file(distinct, folder / SAFETENSORS, metadata={"format": "pt", **tied})
     except SafetensorError as error:
-        if found := _SYSTEM_ERROR.search(str(error)):
-            raise OSError(int(found[1]), os.strerror(int(found[1])), str(folder / SAFETENSORS)) from error
+        if match := _SYSTEM_ERROR.search(str(error)):
+            raise OSError(int(match[1]), os.strerror(int(match[1])), str(folder / SAFETENSORS)) from error
         raise OSError(str(error)) from error
     return folder / SAFETENSORS
 
@@ -87,7 +87,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         if not isinstance(weights, dict):
             raise CheckpointError(f"{TORCH} does not contain weights by name (damaged or altered)")
         return weights
-    if not is_safetensors_there():
+    if not is_safetensors_installed():
         raise CheckpointError(
             f"the weights of {folder.name} are in {SAFETENSORS}, but the package safetensors is not installed"
         )
@@ -95,20 +95,24 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
     try:
         with safe_open(folder / SAFETENSORS, framework="pt", device="cpu") as file:
-            found: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
     except SafetensorError as error:
         raise CheckpointError(f"{SAFETENSORS} is damaged or altered ({error})") from error
-    tied = {name: found[kept] for name, kept in metadata.items() if name not in found and kept in found}
-    return found | tied
+    tied = {
+        name: tensors[written_name]
+        for name, written_name in metadata.items()
+        if name not in tensors and written_name in tensors
+    }
+    return tensors | tied
 
 
-def is_safetensors_there() -> bool:
+def is_safetensors_installed() -> bool:
     """Return True if the safetensors package is installed."""
     return importlib.util.find_spec("safetensors") is not None
 
 
-_CLASS_THAT_IS_NO_DATA = re.compile(r"GLOBAL ([\w.]+)")
+_FORBIDDEN_CLASS = re.compile(r"GLOBAL ([\w.]+)")
 
 
 def load_tensors(path: Path) -> Any:
@@ -121,9 +125,11 @@ def load_tensors(path: Path) -> Any:
         with open_plain(path) as file:
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        found = _CLASS_THAT_IS_NO_DATA.search(str(error))
-        what = f"contains {found[1][:80]}, which is not data" if found else "is not a file of tensors"
-        raise CheckpointError(f"{path.name} {what} (damaged or altered); none of it was executed") from None
+        match = _FORBIDDEN_CLASS.search(str(error))
+        problem = f"contains {match[1][:80]}, which is not data" if match else "is not a file of tensors"
+        raise CheckpointError(
+            f"{path.name} {problem} (damaged or altered); none of it was executed"
+        ) from None
     except OSError as error:
         raise CheckpointError(f"{path.name} cannot be read ({error.strerror})") from None
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError, OverflowError):
@@ -136,14 +142,14 @@ def check_weights(network: nn.Module, weights: Mapping[str, Tensor], name: str) 
     Raises:
         CheckpointError: naming the first weight that is missing, unknown or of another shape.
     """
-    live = network.state_dict()
-    for missing in sorted(live.keys() - weights.keys()):
+    expected = network.state_dict()
+    for missing in sorted(expected.keys() - weights.keys()):
         raise CheckpointError(f"{name} lacks {missing!r}")
-    for unknown in sorted(weights.keys() - live.keys()):
+    for unknown in sorted(weights.keys() - expected.keys()):
         raise CheckpointError(f"{name} has {unknown[:80]!r}, which the model does not have")
-    for key, there in live.items():
-        if isinstance(there, Tensor):
-            _check_tensor(weights[key], there.shape, f"{key!r} in {name}", dtype=there.dtype)
+    for key, tensor in expected.items():
+        if isinstance(tensor, Tensor):
+            _check_tensor(weights[key], tensor.shape, f"{key!r} in {name}", dtype=tensor.dtype)
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> None:
@@ -152,27 +158,33 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> 
     Raises:
         CheckpointError: naming the field that is missing or wrong.
     """
-    live = optimizer.state_dict()
-    state = _object(state, name)
-    for key in live:
-        if not isinstance(state.get(key), type(live[key])):
-            raise CheckpointError(f"{name} lacks {key!r}, or it is not a {type(live[key]).__name__}")
-    if len(state["param_groups"]) != len(live["param_groups"]):
+    current = optimizer.state_dict()
+    state = _require_mapping(state, name)
+    for key in current:
+        if not isinstance(state.get(key), type(current[key])):
+            raise CheckpointError(f"{name} lacks {key!r}, or it is not a {type(current[key]).__name__}")
+    if len(state["param_groups"]) != len(current["param_groups"]):
         groups = len(state["param_groups"])
         raise CheckpointError(
-            f"{name} has {groups} parameter groups, but the optimizer has {len(live['param_groups'])}"
+            f"{name} has {groups} parameter groups, but the optimizer has {len(current['param_groups'])}"
         )
-    for number, (group, own) in enumerate(zip(state["param_groups"], live["param_groups"], strict=True)):
-        _check_group(_object(group, f"group {number} in {name}"), own, f"group {number} in {name}")
+    for group_index, (group, current_group) in enumerate(
+        zip(state["param_groups"], current["param_groups"], strict=True)
+    ):
+        _check_group(
+            _require_mapping(group, f"group {group_index} in {name}"),
+            current_group,
+            f"group {group_index} in {name}",
+        )
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    expected = _names_of_state(optimizer)
+    expected = _expected_entries(optimizer)
     for index, values in state["state"].items():
-        where = f"the state of parameter {str(index)[:20]} in {name}"
+        location = f"the state of parameter {str(index)[:20]} in {name}"
         if not isinstance(index, int) or not 0 <= index < len(parameters):
             raise CheckpointError(
-                f"{where} does not belong to any of the model's {len(parameters)} parameters"
+                f"{location} does not belong to any of the model's {len(parameters)} parameters"
             )
-        _check_entry(_object(values, where), expected, parameters[index], where)
+        _check_entry(_require_mapping(values, location), expected, parameters[index], location)
 
 
 def check_random_state(state: Any, name: str) -> None:
@@ -181,7 +193,7 @@ def check_random_state(state: Any, name: str) -> None:
     Raises:
         CheckpointError: naming the field that is missing or wrong.
     """
-    state = _object(state, name)
+    state = _require_mapping(state, name)
     for key in ("torch", "python"):
         if key not in state:
             raise CheckpointError(f"{name} lacks {key!r}")
@@ -195,19 +207,19 @@ def check_random_state(state: Any, name: str) -> None:
         raise CheckpointError(f"'cuda' in {name} is not a tensor")
 
 
-def _check_group(group: dict[str, Any], own: dict[str, Any], where: str) -> None:
-    for key, value in own.items():
+def _check_group(group: dict[str, Any], current_group: dict[str, Any], location: str) -> None:
+    for key, value in current_group.items():
         is_switch = value is None or isinstance(value, bool)
         if key not in group:
             if is_switch:
                 continue  # newer versions of torch add such keys, and fill in defaults
-            raise CheckpointError(f"{where} lacks {key!r}")
+            raise CheckpointError(f"{location} lacks {key!r}")
         if is_switch or key == "params":
             is_same = type(group[key]) is type(value) and group[key] == value
         else:
             is_same = _kind(group[key]) == _kind(value)
         if not is_same:
-            raise CheckpointError(f"{key!r} in {where} does not have the expected type or value")
+            raise CheckpointError(f"{key!r} in {location} does not have the expected type or value")
 
 
 def _kind(value: Any) -> object:
@@ -216,10 +228,10 @@ def _kind(value: Any) -> object:
     return tuple(map(_kind, value)) if isinstance(value, tuple | list) else type(value)
 
 
-def _names_of_state(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
+def _expected_entries(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
     """Return what the optimizer stores per parameter, and whether it is a scalar; runs a tiny instance."""
-    known = inspect.signature(type(optimizer).__init__).parameters
-    options = {name: value for name, value in optimizer.defaults.items() if name in known}
+    accepted = inspect.signature(type(optimizer).__init__).parameters
+    options = {name: value for name, value in optimizer.defaults.items() if name in accepted}
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.zeros(2)
     tiny = type(optimizer)([parameter], **options)
@@ -229,24 +241,26 @@ def _names_of_state(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
     }
 
 
-def _check_entry(values: dict[str, Any], expected: Mapping[str, bool], parameter: Tensor, where: str) -> None:
+def _check_entry(
+    values: dict[str, Any], expected: Mapping[str, bool], parameter: Tensor, location: str
+) -> None:
     for key, is_scalar in expected.items():
         if key not in values:
-            raise CheckpointError(f"{where} lacks {key!r}")
+            raise CheckpointError(f"{location} lacks {key!r}")
         shape = torch.Size() if is_scalar else parameter.shape
-        _check_tensor(values[key], shape, f"{key!r} in {where}", dtype=torch.float32)
+        _check_tensor(values[key], shape, f"{key!r} in {location}", dtype=torch.float32)
 
 
-def _check_tensor(value: Any, shape: torch.Size, where: str, *, dtype: torch.dtype) -> None:
+def _check_tensor(value: Any, shape: torch.Size, location: str, *, dtype: torch.dtype) -> None:
     are_floats = isinstance(value, Tensor) and value.is_floating_point() and dtype.is_floating_point
     if not isinstance(value, Tensor) or not (are_floats or value.dtype == dtype):
-        raise CheckpointError(f"{where} is not a tensor of the expected dtype")
+        raise CheckpointError(f"{location} is not a tensor of the expected dtype")
     if value.shape != shape:
         sizes = [" × ".join(map(str, size)) or "1" for size in (value.shape, shape)]
-        raise CheckpointError(f"{where} has {sizes[0]} numbers, but the model has {sizes[1]}")
+        raise CheckpointError(f"{location} has {sizes[0]} numbers, but the model has {sizes[1]}")
 
 
-def _object(value: Any, where: str) -> dict[str, Any]:
+def _require_mapping(value: Any, location: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise CheckpointError(f"{where} is not a mapping of names to values (damaged or altered)")
+        raise CheckpointError(f"{location} is not a mapping of names to values (damaged or altered)")
     return value

@@ -63,13 +63,13 @@ class Checkpointer:
         self._binding = dict(binding)
         self._announce = announce
         self._thread: threading.Thread | None = None
-        self._begun_step: int | None = None
+        self._started_step: int | None = None
         self._outcome: Outcome | None = None
         self._saved: set[int] = set()
         if strategy.is_sharded:
             from trainers.checkpoint import sharded_files
 
-            self._copies = HostCopies(world.device, sharded_files.local_piece, sharded_files.with_piece)
+            self._copies = HostCopies(world.device, sharded_files.local_shard, sharded_files.with_shard)
         else:
             self._copies = HostCopies(world.device)
         self._writer = CheckpointWriter(
@@ -98,18 +98,18 @@ class Checkpointer:
             reason: reason for the manifest; one in `checkpoint_files.RETAINED_REASONS` is never deleted.
             value: this step's metric for the manifest; None: the best value if it is this step's.
         """
-        started = time.perf_counter()
+        started_s = time.perf_counter()
         # Do not use the outcome here: it differs with each rank's timing, and all ranks must decide alike.
-        is_on_its_way = self._thread is not None and self._begun_step == progress.step
-        if is_on_its_way and reason in AUTOMATIC_REASONS:
+        is_being_written = self._thread is not None and self._started_step == progress.step
+        if is_being_written and reason in AUTOMATIC_REASONS:
             return 0.0
         self.wait()
         if progress.step in self._saved:
-            self._note_reason(progress.step, reason)
+            self._keep_permanently(progress.step, reason)
             return 0.0
-        snapshot = self._copy(progress, reason, value, started)
-        snapshot.stall_s = time.perf_counter() - started
-        self._begun_step = progress.step
+        snapshot = self._copy(progress, reason, value, started_s)
+        snapshot.stall_s = time.perf_counter() - started_s
+        self._started_step = progress.step
         self._thread = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint-writer")
         self._thread.start()
         return snapshot.stall_s
@@ -145,7 +145,7 @@ class Checkpointer:
             if self._strategy.is_sharded:
                 self._load_shards(path)
             else:
-                self._load_whole(path)
+                self._load_unsharded(path)
             self._restore_random_state(path, step, manifest)
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise CheckpointError(
@@ -158,14 +158,14 @@ class Checkpointer:
 
     def _prepare(self, *_: Any) -> None:
         self._first_step.remove()
-        live = self._strategy.state_dict(self._optimizer)
+        state = self._strategy.state_dict(self._optimizer)
         if self._writes_state:
-            self._preparation = threading.Thread(target=self._reserve, args=(live,), name="checkpoint-room")
+            self._preparation = threading.Thread(target=self._reserve, args=(state,), name="checkpoint-room")
             self._preparation.start()
 
-    def _reserve(self, live: dict[str, Any]) -> None:
+    def _reserve(self, state: dict[str, Any]) -> None:
         try:
-            self._copies.reserve(live)
+            self._copies.reserve(state)
         except (RuntimeError, MemoryError) as error:
             log.warning("cannot reserve memory for checkpoints: %s", error)  # the first save reports it
 
@@ -173,16 +173,16 @@ class Checkpointer:
     def _writes_state(self) -> bool:
         return self._strategy.is_sharded or self._world.is_main
 
-    def _copy(self, progress: Progress, reason: str, value: float | None, started: float) -> Snapshot:
+    def _copy(self, progress: Progress, reason: str, value: float | None, started_s: float) -> Snapshot:
         # not inside `try`, because this may be a collective
-        live = self._strategy.state_dict(self._optimizer)
+        state = self._strategy.state_dict(self._optimizer)
         if value is None and progress.best_step == progress.step:
             value = progress.best_value
         snapshot = Snapshot(
             progress=copy.copy(progress),
             reason=reason,
             value=value,
-            started=started,
+            started=started_s,
             random_state=random_state(self._world.device),
             scaler=None if self._scaler is None else self._scaler.state_dict(),
         )
@@ -191,7 +191,7 @@ class Checkpointer:
                 self._preparation.join()
                 self._preparation = None
             try:
-                snapshot.state = self._copies.take(live)
+                snapshot.state = self._copies.take(state)
             except (RuntimeError, MemoryError) as error:
                 snapshot.problem = checkpoint_files.root_cause(error)
         return snapshot
@@ -206,23 +206,25 @@ class Checkpointer:
         self._outcome = outcome
         self._announce(outcome)
 
-    def _note_reason(self, step: int, reason: str) -> None:
+    def _keep_permanently(self, step: int, reason: str) -> None:
         """Keep an existing checkpoint permanently, because a user requested it."""
         if reason not in checkpoint_files.RETAINED_REASONS or not self._world.is_main:
             return
         try:
             checkpoint_files.change_reason(self._run, step, reason)
         except OSError as error:
-            kind = checkpoint_files.NoSpaceError if checkpoint_files.needs_space(error) else CheckpointError
-            self._announce(kind(f"step {step:,} is saved, but may be deleted later: {explain(error)}"))
+            error_class = (
+                checkpoint_files.NoSpaceError if checkpoint_files.needs_space(error) else CheckpointError
+            )
+            self._announce(error_class(f"step {step:,} is saved, but may be deleted later: {explain(error)}"))
 
     def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
         saved = {"strategy": manifest["strategy"], **binding}
         for name, value in {"strategy": self._strategy.name, **self._binding}.items():
-            found = saved.get(name, value)  # an older checkpoint may lack it
-            if found != value:
+            stored = saved.get(name, value)  # an older checkpoint may lack it
+            if stored != value:
                 raise CheckpointError(
-                    f"checkpoint step_{step} was saved with {name} = {found}, but the value is {value} now: "
+                    f"checkpoint step_{step} was saved with {name} = {stored}, but the value is {value} now: "
                     "a run cannot resume with other data, model or strategy; start a new run"
                 )
 
@@ -232,15 +234,15 @@ class Checkpointer:
         rank = world.rank
         if world.world_size != manifest["world_size"]:
             rank = strategy.replica * (world.world_size // strategy.num_replicas)
-        own = path / f"rank_{rank}.pt"
-        if own.name in manifest["files"]:
-            state = load_tensors(own)
-            check_random_state(state, own.name)
+        state_file = path / f"rank_{rank}.pt"
+        if state_file.name in manifest["files"]:
+            state = load_tensors(state_file)
+            check_random_state(state, state_file.name)
             restore_random_state(state, world.device)
         else:
             torch.manual_seed(torch.initial_seed() + 1_000_003 * (strategy.replica + 1) + step)
 
-    def _load_whole(self, path: Path) -> None:
+    def _load_unsharded(self, path: Path) -> None:
         # Load into host memory: the optimizer moves each tensor to the device that its kernels need.
         state = {"model": loaded_state.read_weights(path), "optimizer": load_tensors(path / OPTIMIZER)}
         check_weights(self._strategy.network, state["model"], "the file of weights")

@@ -63,32 +63,32 @@ def plan_from_json(raw: Json) -> SavePlan:
 
 def result_to_json(result: WriteResult) -> Json:
     """Return as JSON where a rank has written a piece."""
-    stored: _StorageInfo = result.storage_data
-    assert not stored.transform_descriptors, "no extension is used"
-    place = [stored.relative_path, stored.offset, stored.length]
-    return [_index_to_json(result.index), result.size_in_bytes, place]
+    storage: _StorageInfo = result.storage_data
+    assert not storage.transform_descriptors, "no extension is used"
+    location = [storage.relative_path, storage.offset, storage.length]
+    return [_index_to_json(result.index), result.size_in_bytes, location]
 
 
 def result_from_json(raw: Json) -> WriteResult:
     """Return from JSON where another rank has written a piece."""
-    index, size_bytes, place = raw
+    index, size_bytes, location = raw
     return WriteResult(
-        index=_index_from_json(index), size_in_bytes=size_bytes, storage_data=_StorageInfo(*place)
+        index=_index_from_json(index), size_in_bytes=size_bytes, storage_data=_StorageInfo(*location)
     )
 
 
 def _item_to_json(item: WriteItem) -> Json:
-    about = item.tensor_data
-    assert about is not None, "the state of a run is tensors alone"
-    properties = about.properties
+    tensor_data = item.tensor_data
+    assert tensor_data is not None, "the state of a run is tensors alone"
+    properties = tensor_data.properties
     assert properties.layout == torch.strided
     return {
         "index": _index_to_json(item.index),
         "type": item.type.name,
-        "chunk": [list(about.chunk.offsets), list(about.chunk.sizes)],
+        "chunk": [list(tensor_data.chunk.offsets), list(tensor_data.chunk.sizes)],
         "dtype": str(properties.dtype).removeprefix("torch."),
         "requires_grad": properties.requires_grad,
-        "size": list(about.size),
+        "size": list(tensor_data.size),
     }
 
 
@@ -118,7 +118,7 @@ def _index_from_json(raw: Json) -> MetadataIndex:
 
 log = logging.getLogger(__name__)
 
-_FILE_OF_PIECES = re.compile(r"__[0-9]{1,9}_[0-9]{1,9}\.distcp")
+_SHARD_FILE_NAME = re.compile(r"__[0-9]{1,9}_[0-9]{1,9}\.distcp")
 
 
 def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) -> None:
@@ -135,36 +135,40 @@ def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) 
     planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
     writer.set_up_storage_writer(rank == 0)
     # Follows `dcp.save`, which would exchange pickles; here every rank computes the global plan from JSON.
-    local = _from_all(lambda: plan_to_json(writer.prepare_local_plan(planner.create_local_plan())), group)
-    if local is None:
+    local_plans = _gather_results(
+        lambda: plan_to_json(writer.prepare_local_plan(planner.create_local_plan())), group
+    )
+    if local_plans is None:
         return
-    plans, metadata = planner.create_global_plan([plan_from_json(plan) for plan in local])
+    plans, metadata = planner.create_global_plan([plan_from_json(plan) for plan in local_plans])
     plan = planner.finish_plan(writer.prepare_global_plan(plans)[rank])
-    written = _from_all(
+    results_by_rank = _gather_results(
         lambda: [result_to_json(result) for result in writer.write_data(plan, planner).wait()],
         group,
     )
-    if written is not None and rank == 0:
-        writer.finish(metadata, [[result_from_json(one) for one in each] for each in written])
+    if results_by_rank is not None and rank == 0:
+        writer.finish(
+            metadata, [[result_from_json(result) for result in results] for results in results_by_rank]
+        )
 
 
-def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> list[Any] | None:
+def _gather_results(action: Callable[[], Any], group: dist.ProcessGroup | None) -> list[Any] | None:
     """Return each rank's result of the action, as JSON values; None if the action failed on another rank.
 
     Raises:
         OSError: if the action failed on this rank.
     """
-    value, failed = None, None
+    value, failure = None, None
     try:
         value = action()
     except Exception as error:
         # Catch any error: the other ranks wait for the result.
         log.warning("this rank's pieces could not be written", exc_info=True)
-        failed = error
-    answers = [(value, failed is None)] if group is None else gather_json((value, failed is None), group)
-    if failed is not None:
-        raise OSError(root_cause(failed)) from failed
-    return [value for value, _ in answers] if all(is_done for _, is_done in answers) else None
+        failure = error
+    outcomes = [(value, failure is None)] if group is None else gather_json((value, failure is None), group)
+    if failure is not None:
+        raise OSError(root_cause(failure)) from failure
+    return [value for value, _ in outcomes] if all(is_done for _, is_done in outcomes) else None
 
 
 def read(state: dict[str, Any], folder: Path) -> None:
@@ -185,24 +189,24 @@ def gather_weights(folder: Path) -> dict[str, Tensor]:
     """Return the complete weights, assembled from the files, in host memory."""
     reader = DataOnlyReader(folder)
     weights = {
-        name: torch.empty(about.size, dtype=about.properties.dtype)
-        for name, about in reader.read_metadata().state_dict_metadata.items()
-        if name.startswith("model.") and isinstance(about, TensorStorageMetadata)
+        name: torch.empty(metadata.size, dtype=metadata.properties.dtype)
+        for name, metadata in reader.read_metadata().state_dict_metadata.items()
+        if name.startswith("model.") and isinstance(metadata, TensorStorageMetadata)
     }
     dcp.load(weights, storage_reader=reader, no_dist=True)
     return {name.removeprefix("model."): weight for name, weight in weights.items()}
 
 
-def local_piece(value: Tensor) -> Tensor:
+def local_shard(value: Tensor) -> Tensor:
     """Return this rank's part of a tensor."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def with_piece(value: Tensor, piece: Tensor) -> Tensor:
+def with_shard(value: Tensor, shard: Tensor) -> Tensor:
     """Return `value` with another local part and the same placement."""
     if not isinstance(value, DTensor):
-        return piece
-    return DTensor(piece, value._spec, requires_grad=False)  # noqa: SLF001
+        return shard
+    return DTensor(shard, value._spec, requires_grad=False)  # noqa: SLF001
 
 
 class DataOnlyReader(dcp.FileSystemReader):
@@ -239,24 +243,26 @@ def _read_description(folder: Path) -> Metadata:
             metadata = _MetadataUnpickler(file).load()
     except (pickle.UnpicklingError, LookupError, TypeError, AttributeError, EOFError, ImportError) as error:
         raise CheckpointError(f"{_DESCRIPTION} cannot be read (damaged or altered)") from error
-    about = getattr(metadata, "state_dict_metadata", None)
-    pieces = getattr(metadata, "storage_data", None)
-    if not (isinstance(metadata, Metadata) and isinstance(about, dict) and isinstance(pieces, dict)):
+    tensor_metadata = getattr(metadata, "state_dict_metadata", None)
+    shards = getattr(metadata, "storage_data", None)
+    if not (
+        isinstance(metadata, Metadata) and isinstance(tensor_metadata, dict) and isinstance(shards, dict)
+    ):
         raise CheckpointError(f"{_DESCRIPTION} describes no tensors (damaged or altered)")
-    if not all(isinstance(value, TensorStorageMetadata) for value in about.values()):
+    if not all(isinstance(value, TensorStorageMetadata) for value in tensor_metadata.values()):
         raise CheckpointError(f"{_DESCRIPTION} describes values that are not tensors (damaged or altered)")
-    for name in {_file_of(piece) for piece in pieces.values()}:
+    for name in {_shard_file(shard) for shard in shards.values()}:
         open_plain(folder / name).close()
     return metadata
 
 
-def _file_of(piece: object) -> str:
-    values = getattr(piece, "__dict__", {})
+def _shard_file(shard: object) -> str:
+    values = getattr(shard, "__dict__", {})
     name = values.get("relative_path")
     are_numbers = all(type(values.get(key)) is int and values[key] >= 0 for key in ("offset", "length"))
     if not are_numbers or values.get("transform_descriptors") is not None:
         raise CheckpointError(f"{_DESCRIPTION} does not give the position of a piece (damaged or altered)")
-    if not isinstance(name, str) or not _FILE_OF_PIECES.fullmatch(name):
+    if not isinstance(name, str) or not _SHARD_FILE_NAME.fullmatch(name):
         raise CheckpointError(f"{_DESCRIPTION} names {str(name)[:80]!r}, which is not a file of a checkpoint")
     return name
 
@@ -267,7 +273,7 @@ class _MetadataUnpickler(pickle.Unpickler):
     BytesStorageMetadata is excluded: it describes a value that is not a tensor, which torch would unpickle.
     """
 
-    _METADATA = frozenset(
+    _METADATA_CLASSES = frozenset(
         {
             "ChunkStorageMetadata",
             "Metadata",
@@ -278,7 +284,7 @@ class _MetadataUnpickler(pickle.Unpickler):
             "_MEM_FORMAT_ENCODING",
         }
     )
-    _OTHERS = frozenset(
+    _OTHER_CLASSES = frozenset(
         {
             ("torch", "Size"),
             ("torch.serialization", "_get_layout"),
@@ -291,8 +297,8 @@ class _MetadataUnpickler(pickle.Unpickler):
     )
 
     def find_class(self, module: str, name: str) -> Any:
-        is_kind_of_number = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
-        is_metadata = module == "torch.distributed.checkpoint.metadata" and name in self._METADATA
-        if is_kind_of_number or is_metadata or (module, name) in self._OTHERS:
+        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        is_metadata = module == "torch.distributed.checkpoint.metadata" and name in self._METADATA_CLASSES
+        if is_dtype or is_metadata or (module, name) in self._OTHER_CLASSES:
             return super().find_class(module, name)
         raise CheckpointError(f"the checkpoint's metadata contains {module}.{name}, which is not data")

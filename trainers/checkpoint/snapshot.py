@@ -28,14 +28,14 @@ class StepStart:
         self._buffers: list[Tensor] = []
 
     @property
-    def is_noted(self) -> bool:
+    def is_stored(self) -> bool:
         """True if the current step's beginning is stored."""
         return self._random is not None
 
-    def note(self) -> None:
+    def store(self) -> None:
         """Store the current generators and buffers."""
         self._random = random_state(self._device)
-        self._buffers = self._copied_buffers()
+        self._buffers = self._copy_buffers()
 
     def forget(self) -> None:
         """Discard the stored state: the step will not be interrupted."""
@@ -43,24 +43,24 @@ class StepStart:
         self._buffers = []
 
     @contextlib.contextmanager
-    def put_back(self) -> Iterator[None]:
+    def restore_temporarily(self) -> Iterator[None]:
         """Restore the state at the beginning of the step; on exit, restore the current state."""
         assert self._random is not None
-        random_now, buffers_now = random_state(self._device), self._copied_buffers()
+        current_random, current_buffers = random_state(self._device), self._copy_buffers()
         self._restore(self._random, self._buffers)
         try:
             yield
         finally:
-            self._restore(random_now, buffers_now)
+            self._restore(current_random, current_buffers)
 
-    def _copied_buffers(self) -> list[Tensor]:
+    def _copy_buffers(self) -> list[Tensor]:
         return [buffer.detach().clone() for buffer in self._network.buffers()]
 
     @torch.no_grad()
     def _restore(self, random: dict[str, Any], buffers: list[Tensor]) -> None:
         restore_random_state(random, self._device)
-        for buffer, copied in zip(self._network.buffers(), buffers, strict=True):
-            buffer.copy_(copied)
+        for buffer, saved in zip(self._network.buffers(), buffers, strict=True):
+            buffer.copy_(saved)
 
 
 log = logging.getLogger(__name__)
@@ -129,28 +129,28 @@ class HostCopies:
 
     Args:
         device: device of the state; for a GPU the memory is pinned, so that all copies are asynchronous.
-        local_piece, with_piece: get a tensor's part on this rank, and replace it.
+        local_shard, with_shard: get a tensor's part on this rank, and replace it.
     """
 
     def __init__(
         self,
         device: torch.device,
-        local_piece: Callable[[Tensor], Tensor] = lambda tensor: tensor,
-        with_piece: Callable[[Tensor, Tensor], Tensor] = lambda _, piece: piece,
+        local_shard: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+        with_shard: Callable[[Tensor, Tensor], Tensor] = lambda _, shard: shard,
     ) -> None:
         self._device = device
-        self._local_piece = local_piece
-        self._with_piece = with_piece
+        self._local_shard = local_shard
+        self._with_shard = with_shard
         self._layout: list[tuple[object, ...]] = []
-        self._rooms: list[Tensor] = []
-        self._registered: int | None = None  # the address of the block if registered with CUDA
+        self._buffers: list[Tensor] = []
+        self._registered_address: int | None = None  # the address of the block if registered with CUDA
 
     @torch.no_grad()
     def reserve(self, state: dict[str, Any]) -> None:
         """Allocate memory for a state's tensors without copying them."""
-        pieces = [self._local_piece(leaf) for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
-        for room in self._rooms_for({_memory_of(piece): piece for piece in pieces}.values()):
-            room.zero_()  # touch every page: the system allocates pages at their first use
+        shards = [self._local_shard(leaf) for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
+        for buffer in self._buffers_for({_memory_key(shard): shard for shard in shards}.values()):
+            buffer.zero_()  # touch every page: the system allocates pages at their first use
 
     @torch.no_grad()
     def take(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -159,56 +159,61 @@ class HostCopies:
         Tensors that share the same memory (tied weights) are one tensor in the copy, too.
         """
         leaves, structure = pytree.tree_flatten(state)
-        pieces = [self._local_piece(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
-        distinct = {_memory_of(piece): piece for piece in pieces if piece is not None}
-        rooms = dict(zip(distinct, self._rooms_for(distinct.values()), strict=True))
-        for memory, piece in distinct.items():
-            rooms[memory].copy_(piece, non_blocking=True)
+        shards = [self._local_shard(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
+        distinct = {_memory_key(shard): shard for shard in shards if shard is not None}
+        buffers = dict(zip(distinct, self._buffers_for(distinct.values()), strict=True))
+        for memory, shard in distinct.items():
+            buffers[memory].copy_(shard, non_blocking=True)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        copied = [
-            copy.deepcopy(leaf) if piece is None else self._with_piece(leaf, rooms[_memory_of(piece)])
-            for leaf, piece in zip(leaves, pieces, strict=True)
+        copied_leaves = [
+            copy.deepcopy(leaf) if shard is None else self._with_shard(leaf, buffers[_memory_key(shard)])
+            for leaf, shard in zip(leaves, shards, strict=True)
         ]
-        taken = pytree.tree_unflatten(copied, structure)
-        assert isinstance(taken, dict)
-        return taken
+        result = pytree.tree_unflatten(copied_leaves, structure)
+        assert isinstance(result, dict)
+        return result
 
-    def _rooms_for(self, pieces: Collection[Tensor]) -> list[Tensor]:
+    def _buffers_for(self, shards: Collection[Tensor]) -> list[Tensor]:
         """Return host memory for each piece, in the piece's layout; reused if the layout is unchanged."""
-        likes = [torch.empty_like(piece, device="meta") for piece in pieces]
-        layout: list[tuple[object, ...]] = [(like.dtype, like.shape, like.stride()) for like in likes]
+        templates = [torch.empty_like(shard, device="meta") for shard in shards]
+        layout: list[tuple[object, ...]] = [
+            (template.dtype, template.shape, template.stride()) for template in templates
+        ]
         if layout == self._layout:
-            return self._rooms
+            return self._buffers
         self._release()
-        starts, num_bytes = [], 0
-        for like in likes:
-            starts.append(num_bytes)
-            num_bytes += -(-like.nbytes // _ALIGNMENT) * _ALIGNMENT
+        offsets, num_bytes = [], 0
+        for template in templates:
+            offsets.append(num_bytes)
+            num_bytes += -(-template.nbytes // _ALIGNMENT) * _ALIGNMENT
         block = mmap.mmap(-1, max(1, num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if self._device.type == "cuda":
-            self._registered = _register(torch.frombuffer(block, dtype=torch.uint8), self._device)
+            self._registered_address = _pin_memory(torch.frombuffer(block, dtype=torch.uint8), self._device)
         # Each tensor gets its own storage, because torch.save writes entire storages.
-        self._rooms = [_in_block(block, start, like) for start, like in zip(starts, likes, strict=True)]
+        self._buffers = [
+            _tensor_in_block(block, offset, template)
+            for offset, template in zip(offsets, templates, strict=True)
+        ]
         self._layout = layout
-        return self._rooms
+        return self._buffers
 
     def _release(self) -> None:
-        if self._registered is not None:  # before the memory is freed
-            torch.cuda.cudart().cudaHostUnregister(self._registered)
-            self._registered = None
-        self._rooms, self._layout = [], []
+        if self._registered_address is not None:  # before the memory is freed
+            torch.cuda.cudart().cudaHostUnregister(self._registered_address)
+            self._registered_address = None
+        self._buffers, self._layout = [], []
 
 
-def _in_block(block: mmap.mmap, start: int, like: Tensor) -> Tensor:
+def _tensor_in_block(block: mmap.mmap, offset: int, template: Tensor) -> Tensor:
     """Return a tensor of this shape and layout in a block of memory, which lives as long as the tensor."""
-    if like.numel() == 0:
-        return torch.empty_like(like, device="cpu")
-    flat = torch.frombuffer(block, dtype=like.dtype, count=like.numel(), offset=start)
-    return flat.as_strided(like.shape, like.stride())
+    if template.numel() == 0:
+        return torch.empty_like(template, device="cpu")
+    flat = torch.frombuffer(block, dtype=template.dtype, count=template.numel(), offset=offset)
+    return flat.as_strided(template.shape, template.stride())
 
 
-def _register(block: Tensor, device: torch.device) -> int | None:
+def _pin_memory(block: Tensor, device: torch.device) -> int | None:
     """Pin memory for copies from a GPU and return its address; if CUDA refuses, log it and return None."""
     error = torch.cuda.cudart().cudaHostRegister(block.data_ptr(), block.nbytes, 0)
     if int(error) == 0:
@@ -224,7 +229,7 @@ def _register(block: Tensor, device: torch.device) -> int | None:
     return None
 
 
-def _memory_of(tensor: Tensor) -> tuple[object, ...]:
+def _memory_key(tensor: Tensor) -> tuple[object, ...]:
     """Return a key that is equal for two tensors exactly if they are the same elements in memory."""
     if tensor.numel() == 0:
         return (id(tensor),)

@@ -25,7 +25,7 @@ from trainers.registry import ModelOptions
 
 log = logging.getLogger(__name__)
 
-MOST_NAMED = 20
+MAX_LISTED = 20
 
 
 class StartError(ValueError):
@@ -40,11 +40,11 @@ class Start:
     """
 
     def __init__(self, item: Checkpoint, run_id: str) -> None:
-        about = description.read(item)
-        if about is None:
+        values = description.read(item)
+        if values is None:
             raise StartError(f"step {item.step:,} of run {run_id} has no description of its inputs")
-        self.about, self._item, self._run_id = about, item, run_id
-        self._before = description.spec_of(about)
+        self.description, self._item, self._run_id = values, item, run_id
+        self._old_spec = description.spec_of(values)
 
     @classmethod
     def of_run(cls, run: RunDirectory, config: Config) -> Start | None:
@@ -62,26 +62,28 @@ class Start:
             )
         folder = run.path / start_from.FOLDER
         start = cls(Checkpoint(step=origin.step, path=folder, size_bytes=0, saved_unix_s=0.0), origin.run_id)
-        model, options = start.about["model"], ModelOptions.of(config)
-        for field, now, before in (
+        model, options = start.description["model"], ModelOptions.of(config)
+        for field, new_value, old_value in (
             ("model", config.model, model["name"]),
             ("pretrained_path", options.pretrained_path, model["pretrained_path"]),
             ("lora_rank", options.lora_rank, model.get("lora_rank", 0)),
         ):
-            if now != before:
-                raise StartError(f"{field} is {now!r}, but {config.start_from} was trained with {before!r}")
+            if new_value != old_value:
+                raise StartError(
+                    f"{field} is {new_value!r}, but {config.start_from} was trained with {old_value!r}"
+                )
         return start
 
     def data_options(self, options: DataOptions) -> DataOptions:
         """Return the options with which a data set gives inputs that the model can read."""
-        inputs = self.about["input"]
+        inputs = self.description["input"]
         if inputs["kind"] != TEXT:
             return options
         is_letters = inputs["tokenizer"]["kind"] == LETTERS
         letters = LetterTokenizer(inputs["tokenizer"].get("vocabulary", ()))
-        own = letters if is_letters else description.tokenizer_of(inputs)
-        length = options.sequence_length or self._before.input_shape[0]
-        return replace(options, tokenizer=own or options.tokenizer, sequence_length=length)
+        tokenizer = letters if is_letters else description.tokenizer_of(inputs)
+        length = options.sequence_length or self._old_spec.input_shape[0]
+        return replace(options, tokenizer=tokenizer or options.tokenizer, sequence_length=length)
 
     def spec(self, spec: DataSpec) -> DataSpec:
         """Return the specification of the new data as the model sees it.
@@ -89,41 +91,41 @@ class Start:
         Raises:
             StartError: if the data has another task, or a table other columns.
         """
-        if spec.task != self._before.task:
+        if spec.task != self._old_spec.task:
             raise StartError(
-                f"the task of the data is {spec.task}, but the checkpoint's is {self._before.task}"
+                f"the task of the data is {spec.task}, but the checkpoint's is {self._old_spec.task}"
             )
-        names = self._before.feature_names, spec.feature_names
-        if self.about["input"]["kind"] == TABLE and len(names[0]) == len(names[1]):
-            for number, (before, now) in enumerate(zip(*names, strict=True), start=1):
-                if before != now:
-                    where = f"column {number} of the table"
-                    raise StartError(f"{where} is {now!r}, but the checkpoint's is {before!r}")
-        if self.about["input"].get("tokenizer", {}).get("kind") == LETTERS:
-            return replace(spec, class_names=self._before.class_names, decode=None)
+        names = self._old_spec.feature_names, spec.feature_names
+        if self.description["input"]["kind"] == TABLE and len(names[0]) == len(names[1]):
+            for index, (old_name, new_name) in enumerate(zip(*names, strict=True), start=1):
+                if old_name != new_name:
+                    column = f"column {index} of the table"
+                    raise StartError(f"{column} is {new_name!r}, but the checkpoint's is {old_name!r}")
+        if self.description["input"].get("tokenizer", {}).get("kind") == LETTERS:
+            return replace(spec, class_names=self._old_spec.class_names, decode=None)
         return spec
 
-    def replaced(self, spec: DataSpec, build: Callable[[DataSpec], nn.Module]) -> list[str]:
+    def find_replaced(self, spec: DataSpec, build: Callable[[DataSpec], nn.Module]) -> list[str]:
         """Return the tensors that depend on the number of classes, if the classes differ; else none.
 
         Args:
             build: builds the network for a data set.
         """
-        task, before = spec.task, self._before
-        if task in (LANGUAGE_MODELLING, TABULAR_REGRESSION) or spec.class_names == before.class_names:
+        task, old_spec = spec.task, self._old_spec
+        if task in (LANGUAGE_MODELLING, TABULAR_REGRESSION) or spec.class_names == old_spec.class_names:
             return []
-        device = "cpu" if self.about["model"]["pretrained_path"] else "meta"
+        device = "cpu" if self.description["model"]["pretrained_path"] else "meta"
         with torch.random.fork_rng(devices=[]), torch.device(device):
             network, wider = (
-                build(replace(spec, num_classes=num, class_names=()))
-                for num in (spec.num_classes, spec.num_classes + 1)
+                build(replace(spec, num_classes=num_classes, class_names=()))
+                for num_classes in (spec.num_classes, spec.num_classes + 1)
             )
-        one, more = network.state_dict(), wider.state_dict()
-        if one.keys() == more.keys():
-            return [name for name, tensor in one.items() if more[name].shape != tensor.shape]
+        tensors, wider_tensors = network.state_dict(), wider.state_dict()
+        if tensors.keys() == wider_tensors.keys():
+            return [name for name, tensor in tensors.items() if wider_tensors[name].shape != tensor.shape]
         # A pretrained folder whose classifier has this number of classes may give another architecture.
         linear = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
-        return [name for name in one if name.rpartition(".")[0] == linear[-1]]
+        return [name for name in tensors if name.rpartition(".")[0] == linear[-1]]
 
     def load(self, network: nn.Module, spec: DataSpec, replaced: Collection[str]) -> None:
         """Load the weights into a network; those in `replaced` keep their initial values.
@@ -133,21 +135,23 @@ class Start:
         """
         weights = loaded_state.read_weights(self._item.path)
         self.check(network, weights, spec, replaced)
-        network.load_state_dict({name: each for name, each in weights.items() if name not in replaced}, False)
+        network.load_state_dict(
+            {name: weight for name, weight in weights.items() if name not in replaced}, False
+        )
         if spec.task == TABULAR_REGRESSION:
-            self._answer_in_scale_of(network, spec)
-        new = f"; new: {', '.join(replaced)}" if replaced else ""
-        log.info("weights of run %s, step %d%s", self._run_id, self._item.step, new)
+            self._rescale_output(network, spec)
+        replaced_text = f"; new: {', '.join(replaced)}" if replaced else ""
+        log.info("weights of run %s, step %d%s", self._run_id, self._item.step, replaced_text)
 
-    def _answer_in_scale_of(self, network: nn.Module, spec: DataSpec) -> None:
+    def _rescale_output(self, network: nn.Module, spec: DataSpec) -> None:
         """Rescale the last layer from standard deviations of the old targets to those of the new targets."""
         linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
         with torch.no_grad():
             for last in linear[-1:]:
-                last.weight.mul_(self._before.target_std / spec.target_std)
+                last.weight.mul_(self._old_spec.target_std / spec.target_std)
                 if last.bias is not None:
-                    last.bias.mul_(self._before.target_std / spec.target_std)
-                    last.bias.add_((self._before.target_mean - spec.target_mean) / spec.target_std)
+                    last.bias.mul_(self._old_spec.target_std / spec.target_std)
+                    last.bias.add_((self._old_spec.target_mean - spec.target_mean) / spec.target_std)
 
     def begin(
         self,
@@ -158,25 +162,25 @@ class Start:
         loads: bool,
     ) -> dict[str, Any]:
         """Load the weights if requested, and scale inputs as before; return the field `start` of `plan`."""
-        replaced = self.replaced(spec, build)
+        replaced = self.find_replaced(spec, build)
         if loads:
             self.load(network, spec, replaced)
         self.use_scale(*splits)
-        counts = {"num_classes_before": self._before.num_classes, "num_classes": spec.num_classes}
-        return {"run_id": self._run_id, "step": self._item.step, "replaced": replaced[:MOST_NAMED], **counts}
+        counts = {"num_classes_before": self._old_spec.num_classes, "num_classes": spec.num_classes}
+        return {"run_id": self._run_id, "step": self._item.step, "replaced": replaced[:MAX_LISTED], **counts}
 
     def check(
         self, network: nn.Module, weights: dict[str, Tensor], spec: DataSpec, replaced: Collection[str]
     ) -> None:
         """Raise StartError if weights other than those in `replaced` do not fit the network for this data."""
-        live = network.state_dict()
-        for name in [name for name in [*live, *weights] if name not in replaced]:
-            before, now = (_shape(tensors.get(name)) for tensors in (weights, live))
-            if before != now:
+        network_tensors = network.state_dict()
+        for name in [name for name in [*network_tensors, *weights] if name not in replaced]:
+            old_shape, new_shape = (_shape(tensors.get(name)) for tensors in (weights, network_tensors))
+            if old_shape != new_shape:
                 raise StartError(
-                    f"its model reads inputs of {_sides(self._before.input_shape)}, but this data has "
-                    f"{_sides(spec.input_shape)}: the tensor {name[:80]} has shape {before} and would have "
-                    f"shape {now}"
+                    f"its model reads inputs of {_sides(self._old_spec.input_shape)}, but this data has "
+                    f"{_sides(spec.input_shape)}: the tensor {name[:80]} has shape {old_shape} and would "
+                    f"have shape {new_shape}"
                 )
 
     def use_scale(self, *splits: Split) -> None:
@@ -184,14 +188,14 @@ class Start:
 
         Images with another range (0 to 16 instead of 0 to 255) are first scaled to the same range.
         """
-        inputs, factor = self.about["input"], 1.0
+        inputs, factor = self.description["input"], 1.0
         if inputs["kind"] == TEXT:
             return
         if "largest" in inputs:
             factor = description.largest_pixel(splits[0]) / inputs["largest"]
         for split in splits:
             split.use_scale(
-                [each * factor for each in inputs["mean"]], [each * factor for each in inputs["std"]]
+                [value * factor for value in inputs["mean"]], [value * factor for value in inputs["std"]]
             )
 
 

@@ -93,9 +93,9 @@ class ValidatesOnRank0(Evaluator):
         super().__init__(strategy, objective, spec, _OtherGroup(**vars(world)))
 
     def evaluate(
-        self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]
+        self, split: Split, *, batch_size: int, should_interrupt: Callable[[], bool]
     ) -> Evaluation | None:
-        del should_break_off
+        del should_interrupt
         if not self.world.is_main:
             return Evaluation(loss=math.nan, metrics={})
-        return super().evaluate(split, batch_size=batch_size, should_break_off=lambda: False)
+        return super().evaluate(split, batch_size=batch_size, should_interrupt=lambda: False)

@@ -101,7 +101,7 @@ class Padding(Evaluator):
     """Evaluates the samples that torch's `DistributedSampler` (drop_last=False) gives each rank."""
 
     def evaluate(
-        self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]
+        self, split: Split, *, batch_size: int, should_interrupt: Callable[[], bool]
     ) -> Evaluation | None:
         padded = _Padded(split, self.strategy.num_replicas)
-        return super().evaluate(padded, batch_size=batch_size, should_break_off=should_break_off)
+        return super().evaluate(padded, batch_size=batch_size, should_interrupt=should_interrupt)

@@ -424,7 +424,7 @@ def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict
                 class_names=classes.class_names,
             )
         build_for = partial(build.build_network, entry, options=options)
-        replaced = start.replaced(spec, build_for)
+        replaced = start.find_replaced(spec, build_for)
         start.check(build_for(spec), model.network.state_dict(), spec, replaced)
     except StartError as error:
         return {"problem": str(error)}

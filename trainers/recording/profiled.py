@@ -21,59 +21,59 @@ Span = tuple[float, float]
 def union(spans: Iterable[Span]) -> list[Span]:
     """Merge overlapping spans; return them in order."""
     merged: list[Span] = []
-    for began, ended in sorted(spans):
-        if merged and began <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], ended))
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            merged.append((began, ended))
+            merged.append((start, end))
     return merged
 
 
 def length(spans: Iterable[Span]) -> float:
     """Return the total time covered by the spans."""
-    return sum(ended - began for began, ended in union(spans))
+    return sum(end - start for start, end in union(spans))
 
 
-def overlap(some: Iterable[Span], others: Iterable[Span]) -> float:
+def overlap(left: Iterable[Span], right: Iterable[Span]) -> float:
     """Return the time covered by both the first and the second spans."""
-    first, second = union(some), union(others)
+    first, second = union(left), union(right)
     return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in first for b in second)
 
 
-def numbers_of_step(step: Mapping[str, Any], *, is_blocking: bool) -> dict[str, float | None]:
+def step_numbers(step: Mapping[str, Any], *, is_blocking: bool) -> dict[str, float | None]:
     """Return the seconds of a step's parts, and the all-reduce time hidden behind backward.
 
     Backward computes until the last bucket is ready; all-reduce time until then is hidden. If the computing
     thread averages the gradients itself (`is_blocking`), nothing is hidden.
     """
-    found: dict[str, float | None] = {"step_s": step["ended_s"] - step["began_s"]}
+    numbers: dict[str, float | None] = {"step_s": step["ended_s"] - step["began_s"]}
     for part in ("data", "forward", "backward", "both", "optimizer", "other"):
-        spans = [(began, ended) for name, began, ended in step["parts"] if name == part]
-        found[f"{part}_s"] = length(spans) if spans else None
-    reduces = [(each["began_s"], each["ended_s"]) for each in step["all_reduces"]]
-    backward = [(began, ended) for name, began, ended in step["parts"] if name == "backward"]
+        spans = [(start, end) for name, start, end in step["parts"] if name == part]
+        numbers[f"{part}_s"] = length(spans) if spans else None
+    reduces = [(entry["began_s"], entry["ended_s"]) for entry in step["all_reduces"]]
+    backward = [(start, end) for name, start, end in step["parts"] if name == "backward"]
     if not reduces:
-        return found | {"all_reduce_s": None, "hidden_s": None, "waited_s": None}
-    last_ready = max(began for began, _ in reduces)
-    computing = [(began, min(ended, last_ready)) for began, ended in backward if began < last_ready]
-    rounds = [each for reduced in step["all_reduces"] for each in reduced["rounds"]]
-    return found | {
+        return numbers | {"all_reduce_s": None, "hidden_s": None, "waited_s": None}
+    last_ready = max(start for start, _ in reduces)
+    computing = [(start, min(end, last_ready)) for start, end in backward if start < last_ready]
+    rounds = [entry for reduce in step["all_reduces"] for entry in reduce["rounds"]]
+    return numbers | {
         "all_reduce_s": length(reduces),
         "hidden_s": 0.0 if is_blocking else overlap(reduces, computing),
-        "waited_s": sum(met - written for _, written, met, *_ in rounds) if rounds else None,
+        "waited_s": sum(met_s - written_s for _, written_s, met_s, *_ in rounds) if rounds else None,
     }
 
 
-def numbers_of(ranks: Sequence[Mapping[str, Any]], *, is_blocking: bool) -> dict[str, Any]:
+def recording_numbers(ranks: Sequence[Mapping[str, Any]], *, is_blocking: bool) -> dict[str, Any]:
     """Return the mean of each rank's step numbers, and the hidden share of the total all-reduce time."""
-    found = []
+    rank_numbers = []
     for rank in ranks:
-        steps = [numbers_of_step(step, is_blocking=is_blocking) for step in rank["steps"]]
+        steps = [step_numbers(step, is_blocking=is_blocking) for step in rank["steps"]]
         means = {name: _mean([step[name] for step in steps]) for name in (steps[0] if steps else ())}
-        found.append({"rank": rank["rank"], **means})
-    spent = sum(each.get("all_reduce_s") or 0.0 for each in found)
-    hidden = sum(each.get("hidden_s") or 0.0 for each in found)
-    return {"overlap": round(hidden / spent, 4) if spent > 0 else None, "ranks": found}
+        rank_numbers.append({"rank": rank["rank"], **means})
+    total_s = sum(numbers.get("all_reduce_s") or 0.0 for numbers in rank_numbers)
+    hidden_s = sum(numbers.get("hidden_s") or 0.0 for numbers in rank_numbers)
+    return {"overlap": round(hidden_s / total_s, 4) if total_s > 0 else None, "ranks": rank_numbers}
 
 
 def worst_contradiction_s(ranks: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
@@ -83,14 +83,14 @@ def worst_contradiction_s(ranks: Sequence[Mapping[str, Any]]) -> tuple[int, floa
     clocks differ by at least this time.
     """
     num_checked, worst_s = 0, 0.0
-    for same_step in zip(*(rank["steps"] for rank in ranks), strict=True):
-        reduces = [step["all_reduces"] for step in same_step]
-        if len({len(each) for each in reduces}) != 1:
+    for rank_steps in zip(*(rank["steps"] for rank in ranks), strict=True):
+        reduces = [step["all_reduces"] for step in rank_steps]
+        if len({len(entry) for entry in reduces}) != 1:
             continue
-        for same in zip(*reduces, strict=True):
+        for matching in zip(*reduces, strict=True):
             num_checked += 1
-            began_s = max(each["began_s"] for each in same)
-            worst_s = max(worst_s, began_s - min(each["ended_s"] for each in same))
+            began_s = max(entry["began_s"] for entry in matching)
+            worst_s = max(worst_s, began_s - min(entry["ended_s"] for entry in matching))
     return num_checked, worst_s
 
 
@@ -123,7 +123,7 @@ class Skew:
     error_ns: int = 0
 
 
-def skew_of(pings: Sequence[Ping]) -> Skew:
+def estimate_skew(pings: Sequence[Ping]) -> Skew:
     """Return the offset of the clock that answered, from the quickest ping."""
     best = min(pings, key=lambda ping: ping.took_ns)
     middle_ns = (best.sent_ns + best.returned_ns) // 2
@@ -137,17 +137,17 @@ def measure_clock_skew(world: World, nodes: Sequence[int]) -> dict[int, Skew]:
         nodes: the machine of each rank.
     """
     first_ranks = {node: rank for rank, node in reversed(list(enumerate(nodes)))}
-    here = nodes[0]
-    found = {here: Skew()}
+    main_node = nodes[0]
+    skews = {main_node: Skew()}
     for node, rank in sorted(first_ranks.items()):
-        if node == here:
+        if node == main_node:
             continue
         if world.is_main:
-            found[node] = skew_of([_ping(world, rank) for _ in range(NUM_PINGS)])
+            skews[node] = estimate_skew([_ping(world, rank) for _ in range(NUM_PINGS)])
         elif world.rank == rank:
             for _ in range(NUM_PINGS):
-                _answer(world)
-    return found
+                _answer_ping(world)
+    return skews
 
 
 def _ping(world: World, rank: int) -> Ping:
@@ -158,7 +158,7 @@ def _ping(world: World, rank: int) -> Ping:
     return Ping(sent_ns=sent_ns, answered_ns=int(message.item()), returned_ns=time.monotonic_ns())
 
 
-def _answer(world: World) -> None:
+def _answer_ping(world: World) -> None:
     message = torch.zeros(1, dtype=torch.int64)
     dist.recv(message, src=0, group=world.slow_group)
     message[0] = time.monotonic_ns()
@@ -169,7 +169,7 @@ NUM_ANCHORS = 5
 _ANCHOR = "recording: anchor {}"
 _ON_HOST = "gloo:"
 _ON_GPU = "nccl"
-_LONGEST_NAME = 80
+_MAX_NAME_LENGTH = 80
 # Sizes of types; the profiler uses their names in C++.
 _NUM_BYTES = {
     "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "int": 4, "unsigned char": 1,
@@ -192,8 +192,8 @@ class Collective:
     @property
     def algorithm(self) -> str | None:
         """The algorithm in the name of NCCL's kernel, such as ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
-        words = self.name.upper().split("_")
-        return next((way for way in ("ring", "tree") if way.upper() in words), None)
+        name_parts = self.name.upper().split("_")
+        return next((algorithm for algorithm in ("ring", "tree") if algorithm.upper() in name_parts), None)
 
 
 class CollectiveProfile:
@@ -209,10 +209,10 @@ class CollectiveProfile:
         """Start the profiler, and record anchors, which are moments measured by both clocks."""
         self._profile.start()
         for number in range(NUM_ANCHORS):
-            before = time.monotonic_ns()
+            before_ns = time.monotonic_ns()
             with record_function(_ANCHOR.format(number)):
                 pass
-            self._anchors.append((before, time.monotonic_ns()))
+            self._anchors.append((before_ns, time.monotonic_ns()))
 
     def end(self) -> list[Collective]:
         """Stop, and return the collectives in the order in which they began.
@@ -221,10 +221,10 @@ class CollectiveProfile:
             RuntimeError, ValueError: if the profiler has no usable events.
         """
         self._profile.stop()
-        found = self._profile.events() or []
-        origin_ns = _origin_ns(found, self._anchors)
-        collectives = [_collective(event, origin_ns) for event in found if self._is_collective(event)]
-        return sorted(collectives, key=lambda each: each.began_ns)
+        events = self._profile.events() or []
+        origin_ns = _origin_ns(events, self._anchors)
+        collectives = [_collective(event, origin_ns) for event in events if self._is_collective(event)]
+        return sorted(collectives, key=lambda collective: collective.began_ns)
 
     def _is_collective(self, event: Any) -> bool:
         name: str = event.name
@@ -238,19 +238,19 @@ class CollectiveProfile:
 
 def _origin_ns(events: Iterable[Any], anchors: Sequence[tuple[int, int]]) -> int:
     """Return the zero of the profiler's time on this clock, from the anchor with the shortest duration."""
-    number = min(range(len(anchors)), key=lambda place: anchors[place][1] - anchors[place][0])
-    name = _ANCHOR.format(number)
+    best_index = min(range(len(anchors)), key=lambda index: anchors[index][1] - anchors[index][0])
+    name = _ANCHOR.format(best_index)
     anchor = next((event for event in events if event.name == name), None)
     if anchor is None:
         raise ValueError("the profiler has not recorded its anchors")
-    before, after = anchors[number]
+    before_ns, after_ns = anchors[best_index]
     middle_us: float = (anchor.time_range.start + anchor.time_range.end) / 2
-    return round((before + after) / 2 - 1000 * middle_us)
+    return round((before_ns + after_ns) / 2 - 1000 * middle_us)
 
 
 def _collective(event: Any, origin_ns: int) -> Collective:
     return Collective(
-        name=event.name[:_LONGEST_NAME],
+        name=event.name[:_MAX_NAME_LENGTH],
         began_ns=origin_ns + round(1000 * event.time_range.start),
         ended_ns=origin_ns + round(1000 * event.time_range.end),
         num_bytes=_num_bytes(event),
@@ -259,10 +259,10 @@ def _collective(event: Any, origin_ns: int) -> Collective:
 
 def _num_bytes(event: Any) -> int | None:
     """Return the bytes of the collective's tensor; None for several tensors or an unknown type."""
-    shapes, kinds = event.input_shapes or [], event.input_dtypes or []
-    if len(shapes) != 1 or len(kinds) != 1 or kinds[0] not in _NUM_BYTES:
+    shapes, dtypes = event.input_shapes or [], event.input_dtypes or []
+    if len(shapes) != 1 or len(dtypes) != 1 or dtypes[0] not in _NUM_BYTES:
         return None
     if not all(isinstance(size, int) for size in shapes[0]):
         return None
     num_values: int = math.prod(shapes[0])
-    return _NUM_BYTES[kinds[0]] * num_values
+    return _NUM_BYTES[dtypes[0]] * num_values

@@ -45,9 +45,9 @@ class GpuMoments:
 
     def __init__(self, device: torch.device) -> None:
         torch.cuda.synchronize(device)
-        self._began = torch.cuda.Event(enable_timing=True)
-        self._began.record()
-        self._began_ns = time.monotonic_ns()
+        self._start_event = torch.cuda.Event(enable_timing=True)
+        self._start_event.record()
+        self._start_ns = time.monotonic_ns()
 
     def now(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
@@ -56,19 +56,19 @@ class GpuMoments:
 
     def when_ns(self, moment: torch.cuda.Event) -> int:
         moment.synchronize()
-        elapsed_ms: float = self._began.elapsed_time(moment)
-        return self._began_ns + round(1e6 * elapsed_ms)
+        elapsed_ms: float = self._start_event.elapsed_time(moment)
+        return self._start_ns + round(1e6 * elapsed_ms)
 
 
 Moments = HostMoments | GpuMoments
 Part = tuple[str, int, int]
 
 
-def rank_notes_of(
-    steps: Sequence[NotedStep],
+def build_rank_notes(
+    steps: Sequence[StepRecord],
     moments: Moments,
     *,
-    averaged: Sequence[Averaged],
+    all_reduces: Sequence[Averaged],
     collectives: Sequence[Collective],
     buckets: Sequence[Bucket],
 ) -> dict[str, Any]:
@@ -78,52 +78,66 @@ def rank_notes_of(
         averaged: the all-reduces of a strategy that records them itself.
         collectives, buckets: for other strategies, the profiler's collectives, and DDP's buckets of one step.
     """
-    known = list(dict.fromkeys(each.bucket for each in averaged)) or list(buckets)
+    used_buckets = list(dict.fromkeys(operation.bucket for operation in all_reduces)) or list(buckets)
     return {
-        "steps": [_step(step, moments, averaged, collectives, known) for step in steps],
+        "steps": [_step(step, moments, all_reduces, collectives, used_buckets) for step in steps],
         "algorithms": sorted(
-            {each.algorithm for each in collectives if each.is_all_reduce and each.algorithm}
+            {
+                operation.algorithm
+                for operation in collectives
+                if operation.is_all_reduce and operation.algorithm
+            }
         ),
-        "buckets": [[list(parameter) for parameter in bucket] for bucket in known],
+        "buckets": [[list(parameter) for parameter in bucket] for bucket in used_buckets],
     }
 
 
 def _step(
-    noted: NotedStep,
+    step_record: StepRecord,
     moments: Moments,
-    averaged: Iterable[Averaged],
+    all_reduces: Iterable[Averaged],
     collectives: Iterable[Collective],
     buckets: Sequence[Bucket],
 ) -> dict[str, Any]:
-    when = [moments.when_ns(noted.began), *(moments.when_ns(moment) for _, moment in noted.marks)]
-    names = [part for part, _ in noted.marks]
-    parts = [(name, began, ended) for name, (began, ended) in zip(names, pairwise(when), strict=True)]
-    began, ended = when[0], when[-1]
-    reduces = [
-        _reduced(buckets.index(each.bucket), each.began_ns, each.ended_ns, each.rounds)
-        for each in averaged
-        if began <= each.began_ns < ended
+    times_ns = [
+        moments.when_ns(step_record.began),
+        *(moments.when_ns(moment) for _, moment in step_record.marks),
     ]
-    inside = [each for each in collectives if began <= each.began_ns < ended]
-    if not reduces and (matched := _matched(inside, parts, buckets)):
+    names = [part for part, _ in step_record.marks]
+    parts = [
+        (name, start_ns, end_ns) for name, (start_ns, end_ns) in zip(names, pairwise(times_ns), strict=True)
+    ]
+    start_ns, end_ns = times_ns[0], times_ns[-1]
+    reduces = [
+        _reduce_record(
+            buckets.index(operation.bucket), operation.began_ns, operation.ended_ns, operation.rounds
+        )
+        for operation in all_reduces
+        if start_ns <= operation.began_ns < end_ns
+    ]
+    step_collectives = [operation for operation in collectives if start_ns <= operation.began_ns < end_ns]
+    if not reduces and (bucket_reduces := _match_buckets(step_collectives, parts, buckets)):
         # Limit the end to backward's, which waits for all collectives; gloo's thread may record a later end.
-        over_ns = max(ended for name, _, ended in parts if name == "backward")
+        backward_end_ns = max(end_ns for name, _, end_ns in parts if name == "backward")
         reduces = [
-            _reduced(place, each.began_ns, min(each.ended_ns, over_ns), ())
-            for place, each in enumerate(matched)
+            _reduce_record(index, operation.began_ns, min(operation.ended_ns, backward_end_ns), ())
+            for index, operation in enumerate(bucket_reduces)
         ]
-        inside = [each for each in inside if each not in matched]
+        step_collectives = [operation for operation in step_collectives if operation not in bucket_reduces]
     return {
-        "step": noted.step,
-        "began": began,
-        "ended": ended,
+        "step": step_record.step,
+        "began": start_ns,
+        "ended": end_ns,
         "parts": [list(part) for part in parts],
         "all_reduces": reduces,
-        "collectives": [[each.name, each.began_ns, each.ended_ns, each.num_bytes] for each in inside],
+        "collectives": [
+            [operation.name, operation.began_ns, operation.ended_ns, operation.num_bytes]
+            for operation in step_collectives
+        ],
     }
 
 
-def _matched(
+def _match_buckets(
     collectives: Iterable[Collective], parts: Iterable[Part], buckets: Sequence[Bucket]
 ) -> list[Collective]:
     """Return the all-reduce of each bucket; empty if the numbers of all-reduces during backward and of
@@ -131,26 +145,27 @@ def _matched(
 
     DDP begins all-reduces in the order of its buckets, and averages nothing else during backward.
     """
-    spans = [(began, ended) for name, began, ended in parts if name == "backward"]
-    found = [
-        each
-        for each in collectives
-        if each.is_all_reduce and any(began <= each.began_ns < ended for began, ended in spans)
+    spans = [(start_ns, end_ns) for name, start_ns, end_ns in parts if name == "backward"]
+    reduces = [
+        collective
+        for collective in collectives
+        if collective.is_all_reduce
+        and any(start_ns <= collective.began_ns < end_ns for start_ns, end_ns in spans)
     ]
-    return found if len(found) == len(buckets) else []
+    return reduces if len(reduces) == len(buckets) else []
 
 
-def _reduced(bucket: int, began_ns: int, ended_ns: int, rounds: Sequence[Round]) -> Mapping[str, Any]:
+def _reduce_record(bucket: int, began_ns: int, ended_ns: int, rounds: Sequence[Round]) -> Mapping[str, Any]:
     return {
         "bucket": bucket,
         "began": began_ns,
         "ended": ended_ns,
-        "rounds": [list(each) for each in rounds],
+        "rounds": [list(timing) for timing in rounds],
     }
 
 
 @dataclass(kw_only=True)
-class NotedStep:
+class StepRecord:
     """A recorded step with the ends of its parts; `step` is 0 until it is done."""
 
     began: Any
@@ -172,66 +187,66 @@ class RecordingObserver(NullObserver):
 
     def __init__(
         self,
-        usual: NullObserver,
+        wrapped: NullObserver,
         moments: Moments,
         *,
         num_steps: int,
         divides_passes: bool,
         on_full: Callable[[str | None], None],
     ) -> None:
-        self._usual = usual
+        self._wrapped = wrapped
         self._now = moments.now
         self._num_steps = num_steps
         self._divides_passes = divides_passes
         self._on_full = on_full
-        self._under_way: NotedStep | None = None
-        self.steps: list[NotedStep] = []
+        self._current_step: StepRecord | None = None
+        self.steps: list[StepRecord] = []
 
     def begin_step(self, *, is_reported: bool, is_first_of_epoch: bool = False) -> None:
-        self._usual.begin_step(is_reported=is_reported, is_first_of_epoch=is_first_of_epoch)
-        self._under_way = NotedStep(began=self._now())
+        self._wrapped.begin_step(is_reported=is_reported, is_first_of_epoch=is_first_of_epoch)
+        self._current_step = StepRecord(began=self._now())
 
     def data_fetched(self) -> None:
         self._mark("data")
-        self._usual.data_fetched()
+        self._wrapped.data_fetched()
 
     def forward_done(self) -> None:
         if self._divides_passes:
             self._mark("forward")
-        self._usual.forward_done()
+        self._wrapped.forward_done()
 
     def backward_done(self, *, is_last: bool) -> None:
         self._mark("backward" if self._divides_passes else "both")
-        self._usual.backward_done(is_last=is_last)
+        self._wrapped.backward_done(is_last=is_last)
 
     def optimizer_done(self) -> None:
         self._mark("optimizer")
-        self._usual.optimizer_done()
+        self._wrapped.optimizer_done()
 
     def end_step(self, step: int) -> None:
         self._mark("other")
-        self._usual.end_step(step)
-        self.step_time_s, self.data_time_s = self._usual.step_time_s, self._usual.data_time_s
-        if self._under_way is not None:
-            self._under_way.step = step
-            self.steps.append(self._under_way)
-            self._under_way = None
+        self._wrapped.end_step(step)
+        self.step_time_s, self.data_time_s = self._wrapped.step_time_s, self._wrapped.data_time_s
+        if self._current_step is not None:
+            self._current_step.step = step
+            self.steps.append(self._current_step)
+            self._current_step = None
         if len(self.steps) >= self._num_steps:
             self._on_full(None)
 
-    def standing_still(self) -> contextlib.AbstractContextManager[None]:
-        return self._usual.standing_still()
+    def exclude_time(self) -> contextlib.AbstractContextManager[None]:
+        return self._wrapped.exclude_time()
 
-    def go_on_within_step(self) -> None:
+    def resume_step(self) -> None:
         self._mark("other")
-        self._usual.go_on_within_step()
+        self._wrapped.resume_step()
 
-    def end_recording(self, why: str) -> None:
-        self._on_full(why)
+    def end_recording(self, reason: str) -> None:
+        self._on_full(reason)
 
     def _mark(self, part: str) -> None:
-        if self._under_way is not None:
-            self._under_way.marks.append((part, self._now()))
+        if self._current_step is not None:
+            self._current_step.marks.append((part, self._now()))
 
 
 log = logging.getLogger(__name__)
@@ -243,7 +258,7 @@ class Recorder:
     """One rank's part of a recording; all ranks create it at the same step.
 
     Args:
-        put_back: restores `usual` as the loop's observer.
+        restore_observer: restores `wrapped` as the loop's observer.
     Attributes:
         observer: the loop's observer during the recording.
     """
@@ -255,22 +270,22 @@ class Recorder:
         world: World,
         strategy: Strategy,
         reporter: NullReporter,
-        usual: NullObserver,
+        wrapped: NullObserver,
         num_steps: int,
-        put_back: Callable[[], None],
+        restore_observer: Callable[[], None],
     ) -> None:
         self._run, self._world, self._strategy, self._reporter = run, world, strategy, reporter
-        self._usual, self._put_back = usual, put_back
-        self._began = time.perf_counter()
+        self._wrapped, self._restore_observer = wrapped, restore_observer
+        self._started_s = time.perf_counter()
         self._problem: str | None = None
-        self._averaged: list[Averaged] = []
+        self._all_reduces: list[Averaged] = []
         self._profile: CollectiveProfile | None = None
-        self._tells_of_buckets = strategy.note_buckets(self._averaged)
-        if not self._tells_of_buckets and world.world_size > 1:
+        self._strategy_records_buckets = strategy.note_buckets(self._all_reduces)
+        if not self._strategy_records_buckets and world.world_size > 1:
             self._begin_profile()
         self._moments = GpuMoments(world.device) if world.device.type == "cuda" else HostMoments()
         self.observer = RecordingObserver(
-            usual,
+            wrapped,
             self._moments,
             num_steps=num_steps,
             divides_passes=strategy.divides_passes,
@@ -284,29 +299,29 @@ class Recorder:
         except RuntimeError as error:
             self._profile, self._problem = None, f"the profiler could not start: {error}"
 
-    def _end(self, why: str | None) -> None:
+    def _end(self, reason: str | None) -> None:
         """Restore the usual observer, gather the notes and write them; every rank must call it."""
-        self._put_back()
-        with self._usual.standing_still():
+        self._restore_observer()
+        with self._wrapped.exclude_time():
             heartbeats.write_heartbeat(SAVING)
             self._strategy.note_buckets(None)
-            parts = gather_json(self._own_part(), self._world.slow_group)
+            parts = gather_json(self._build_part(), self._world.slow_group)
             skews = profiled.measure_clock_skew(self._world, [part["node"] for part in parts])
             if self._world.is_main:
-                self._write(parts, skews, why)
+                self._write(parts, skews, reason)
 
-    def _own_part(self) -> dict[str, Any]:
+    def _build_part(self) -> dict[str, Any]:
         collectives = self._collectives()
-        buckets = () if self._tells_of_buckets else self._strategy.gradient_buckets()
+        buckets = () if self._strategy_records_buckets else self._strategy.gradient_buckets()
         return {
             "rank": self._world.rank,
             "node": self._world.node,
             "host": socket.gethostname(),
             "problem": self._problem,
-            **rank_notes_of(
+            **build_rank_notes(
                 self.observer.steps,
                 self._moments,
-                averaged=self._averaged,
+                all_reduces=self._all_reduces,
                 collectives=collectives,
                 buckets=buckets,
             ),
@@ -322,10 +337,10 @@ class Recorder:
             return []
 
     def _write(
-        self, parts: Sequence[dict[str, Any]], skews: dict[int, profiled.Skew], why: str | None
+        self, parts: Sequence[dict[str, Any]], skews: dict[int, profiled.Skew], reason: str | None
     ) -> None:
         try:
-            recording = whole.of(parts, skews, self._strategy, self._world, ended_early=why)
+            recording = whole.combine(parts, skews, self._strategy, self._world, ended_early=reason)
             path = recordings.path_of(self._run, recording["first_step"])
             private_files.require_ours(self._run.path)
             path.parent.mkdir(exist_ok=True)
@@ -342,5 +357,5 @@ class Recorder:
             num_steps=recording["num_steps"],
             path=str(path.relative_to(self._run.path)),
             size_bytes=path.stat().st_size,
-            duration_s=round(time.perf_counter() - self._began, 4),
+            duration_s=round(time.perf_counter() - self._started_s, 4),
         )

@@ -16,7 +16,7 @@ _DIGITS = 7  # a tenth of a microsecond
 Notes = Mapping[str, Any]
 
 
-def of(
+def combine(
     parts: Sequence[Notes],
     skews: Mapping[int, Skew],
     strategy: Strategy,
@@ -59,14 +59,14 @@ def of(
         },
         "buckets": [_bucket(bucket) for bucket in parts[0]["buckets"]],
         "ranks": ranks,
-        "numbers": profiled.numbers_of(ranks, is_blocking=is_blocking),
+        "numbers": profiled.recording_numbers(ranks, is_blocking=is_blocking),
     }
 
 
 def _algorithm(parts: Sequence[Notes]) -> str | None:
     """Return the algorithm that all ranks report; None if unknown or different."""
-    found = {way for part in parts for way in part["algorithms"]}
-    return found.pop() if len(found) == 1 else None
+    algorithms = {algorithm for part in parts for algorithm in part["algorithms"]}
+    return algorithms.pop() if len(algorithms) == 1 else None
 
 
 def _to_seconds(origin_ns: int) -> Callable[[int], float]:
@@ -74,37 +74,37 @@ def _to_seconds(origin_ns: int) -> Callable[[int], float]:
 
 
 def _bucket(parameters: Iterable[tuple[str, int]]) -> dict[str, Any]:
-    named = [{"name": name, "bytes": size} for name, size in parameters]
-    return {"bytes": sum(each["bytes"] for each in named), "parameters": named}
+    entries = [{"name": name, "bytes": size} for name, size in parameters]
+    return {"bytes": sum(entry["bytes"] for entry in entries), "parameters": entries}
 
 
-def _rank(part: Notes, when: Callable[[int], float]) -> dict[str, Any]:
+def _rank(part: Notes, to_seconds: Callable[[int], float]) -> dict[str, Any]:
     return {
         "rank": part["rank"],
         "node": part["node"],
         "host": part["host"],
-        "steps": [_step(step, when) for step in part["steps"]],
+        "steps": [_step(step, to_seconds) for step in part["steps"]],
     }
 
 
-def _step(step: Notes, when: Callable[[int], float]) -> dict[str, Any]:
+def _step(step: Notes, to_seconds: Callable[[int], float]) -> dict[str, Any]:
     return {
         "step": step["step"],
-        "began_s": when(step["began"]),
-        "ended_s": when(step["ended"]),
-        "parts": [[name, when(began), when(ended)] for name, began, ended in step["parts"]],
+        "began_s": to_seconds(step["began"]),
+        "ended_s": to_seconds(step["ended"]),
+        "parts": [[name, to_seconds(start), to_seconds(end)] for name, start, end in step["parts"]],
         "all_reduces": [
             {
-                "bucket": each["bucket"],
-                "began_s": when(each["began"]),
-                "ended_s": when(each["ended"]),
-                "rounds": [[*map(when, moments), size] for *moments, size in each["rounds"]],
+                "bucket": reduce["bucket"],
+                "began_s": to_seconds(reduce["began"]),
+                "ended_s": to_seconds(reduce["ended"]),
+                "rounds": [[*map(to_seconds, moments), size] for *moments, size in reduce["rounds"]],
             }
-            for each in step["all_reduces"]
+            for reduce in step["all_reduces"]
         ],
         "collectives": [
-            {"name": name, "began_s": when(began), "ended_s": when(ended), "bytes": size}
-            for name, began, ended, size in step["collectives"]
+            {"name": name, "began_s": to_seconds(start), "ended_s": to_seconds(end), "bytes": size}
+            for name, start, end, size in step["collectives"]
         ],
     }
 

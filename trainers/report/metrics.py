@@ -24,12 +24,12 @@ class HostLosses:
         """Add a step's loss."""
         self._values.append(loss.item())
 
-    def taken_with(self, extras: Sequence[float]) -> Tensor:
+    def pop_message(self, extras: Sequence[float]) -> Tensor:
         """Return the losses and the extras in one float64 tensor, and clear the losses."""
-        taken, self._values = self._values, []
-        return torch.tensor([*taken, *extras], dtype=torch.float64)
+        losses, self._values = self._values, []
+        return torch.tensor([*losses, *extras], dtype=torch.float64)
 
-    def sent(self, message: Tensor, norm: Tensor | None) -> Callable[[], list[float]]:
+    def begin_copy_to_host(self, message: Tensor, norm: Tensor | None) -> Callable[[], list[float]]:
         """Return a function that returns the numbers of a message, then the norm or 0."""
         return lambda: [*message.tolist(), 0.0 if norm is None else float(norm)]
 
@@ -48,49 +48,49 @@ class DeviceLosses:
         is_gpu = device.type == "cuda"
         self._buffer = torch.zeros(num_slots, dtype=torch.float64, device=device)
         self._extras = torch.zeros(num_slots, dtype=torch.float64, pin_memory=is_gpu)
-        self._arrived = torch.zeros(num_slots + 1, dtype=torch.float64, pin_memory=is_gpu)
+        self._host_buffer = torch.zeros(num_slots + 1, dtype=torch.float64, pin_memory=is_gpu)
         # A blocking event lets the host thread sleep while it waits; the data loaders need the core.
-        self._has_arrived = torch.cuda.Event(blocking=True) if is_gpu else None
+        self._copy_done = torch.cuda.Event(blocking=True) if is_gpu else None
         self._losses: list[Tensor] = []
 
     def add(self, loss: Tensor) -> None:
         """Add a step's loss. It must not be modified later: a copy would cost a kernel per step."""
         self._losses.append(loss)
 
-    def taken_with(self, extras: Sequence[float]) -> Tensor:
+    def pop_message(self, extras: Sequence[float]) -> Tensor:
         """Return the losses and the extras in one float64 tensor, and clear the losses."""
-        count = len(self._losses)
-        message = self._buffer[: count + len(extras)]
+        num_losses = len(self._losses)
+        message = self._buffer[: num_losses + len(extras)]
         if self._losses:
-            message[:count].copy_(torch.stack(self._losses))
-        written = self._extras[: len(extras)].copy_(torch.tensor(extras, dtype=torch.float64))
-        message[count:].copy_(written, non_blocking=True)
+            message[:num_losses].copy_(torch.stack(self._losses))
+        pinned = self._extras[: len(extras)].copy_(torch.tensor(extras, dtype=torch.float64))
+        message[num_losses:].copy_(pinned, non_blocking=True)
         self._losses = []
         return message
 
-    def sent(self, message: Tensor, norm: Tensor | None) -> Callable[[], list[float]]:
+    def begin_copy_to_host(self, message: Tensor, norm: Tensor | None) -> Callable[[], list[float]]:
         """Copy a message and the norm (or 0) to the host; return a function that waits for the numbers."""
-        arrived = self._arrived[: len(message) + 1]
-        arrived[-1] = 0.0
-        arrived[:-1].copy_(message, non_blocking=True)
+        host_values = self._host_buffer[: len(message) + 1]
+        host_values[-1] = 0.0
+        host_values[:-1].copy_(message, non_blocking=True)
         if norm is not None:
-            arrived[-1].copy_(norm, non_blocking=True)
-        if self._has_arrived is not None:
-            self._has_arrived.record()
-        return lambda: self._wait_for(arrived)
+            host_values[-1].copy_(norm, non_blocking=True)
+        if self._copy_done is not None:
+            self._copy_done.record()
+        return lambda: self._wait_for(host_values)
 
-    def _wait_for(self, arrived: Tensor) -> list[float]:
-        if self._has_arrived is not None:
-            self._has_arrived.synchronize()
-        numbers: list[float] = arrived.tolist()
+    def _wait_for(self, host_values: Tensor) -> list[float]:
+        if self._copy_done is not None:
+            self._copy_done.synchronize()
+        numbers: list[float] = host_values.tolist()
         return numbers
 
 
 # Maximum number of samples to count, which takes about 50 ms; larger splits are sampled evenly.
-MOST_TARGETS = 2**18
-FEW_INPUTS = 256
-MOST_INPUTS = 2**16
-LONGEST_ANSWER = 40
+MAX_TARGETS = 2**18
+INPUTS_PER_CHUNK = 256
+MAX_INPUTS = 2**16
+MAX_ANSWER_LENGTH = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,27 +124,27 @@ def most_frequent_class(spec: DataSpec, train: Split, validation: Split) -> Triv
         ValueError: if no target of a split is a class.
     """
     counts = _class_counts(validation, spec.num_classes)
-    trained = _class_counts(train, spec.num_classes)
+    train_counts = _class_counts(train, spec.num_classes)
     shares = counts / counts.sum()
     answer = int(shares.argmax())
     share = float(shares[answer])
     names = spec.class_names
     return Trivial(
         predictor="most_frequent_class",
-        answer=(names[answer] if answer < len(names) else str(answer))[:LONGEST_ANSWER],
+        answer=(names[answer] if answer < len(names) else str(answer))[:MAX_ANSWER_LENGTH],
         metric="accuracy",
         value=share,
         standard_error=math.sqrt(share * (1 - share) / float(counts.sum())),
         loss=float(torch.special.entr(shares).sum()),
-        train_loss=float(torch.special.entr(trained / trained.sum()).sum()),
+        train_loss=float(torch.special.entr(train_counts / train_counts.sum()).sum()),
         inputs_differ=inputs_differ(train),
     )
 
 
 def unigram(spec: DataSpec, train: Split, validation: Split) -> Trivial:
     """Return the result of predicting each token by its frequency in the training split."""
-    trained = _targets(train)
-    counts = torch.bincount(trained, minlength=spec.num_classes)
+    train_targets = _targets(train)
+    counts = torch.bincount(train_targets, minlength=spec.num_classes)
     # Add-one smoothing: no token has probability 0.
     shares = (counts + 1).double() / (counts.sum() + len(counts))
     surprise = -shares.log()[_targets(validation)]
@@ -157,7 +157,7 @@ def unigram(spec: DataSpec, train: Split, validation: Split) -> Trivial:
         value=perplexity,
         standard_error=perplexity * _standard_error(surprise),
         loss=loss,
-        train_loss=float(-shares.log()[trained].mean()),
+        train_loss=float(-shares.log()[train_targets].mean()),
         inputs_differ=inputs_differ(train),
     )
 
@@ -185,8 +185,8 @@ def mean(spec: DataSpec, train: Split, validation: Split) -> Trivial:
 def inputs_differ(split: Split) -> bool:
     """Return True if two inputs of a split differ; compares at most 65,536 of them with the first."""
     first: Tensor | None = None
-    num_seen = min(MOST_INPUTS, len(split))
-    for indices in _spread(split, num_seen).split(FEW_INPUTS):
+    num_compared = min(MAX_INPUTS, len(split))
+    for indices in _spread(split, num_compared).split(INPUTS_PER_CHUNK):
         inputs = split.batch(indices)[0]
         first = inputs[:1] if first is None else first
         if bool((inputs != first).any()):
@@ -210,15 +210,15 @@ def _class_counts(split: Split, num_classes: int) -> Tensor:
 def _targets(split: Split) -> Tensor:
     """Return the targets of a split, (targets,); for a large split, those of evenly spaced samples."""
     per_sample = split.targets_of(_spread(split, 1)).numel()
-    return split.targets_of(_spread(split, max(1, MOST_TARGETS // per_sample))).flatten()
+    return split.targets_of(_spread(split, max(1, MAX_TARGETS // per_sample))).flatten()
 
 
-def _spread(split: Split, most: int) -> Tensor:
-    """Return the indices of at most `most` evenly spaced samples of a split."""
-    num_seen = min(most, len(split))
-    if num_seen == len(split):
-        return torch.arange(num_seen, device=split.device)
-    return torch.linspace(0, len(split) - 1, num_seen, dtype=torch.float64).long().to(split.device)
+def _spread(split: Split, max_samples: int) -> Tensor:
+    """Return the indices of at most `max_samples` evenly spaced samples of a split."""
+    num_samples = min(max_samples, len(split))
+    if num_samples == len(split):
+        return torch.arange(num_samples, device=split.device)
+    return torch.linspace(0, len(split) - 1, num_samples, dtype=torch.float64).long().to(split.device)
 
 
 def _standard_error(values: Tensor) -> float:
@@ -261,7 +261,7 @@ class Meter(ABC):
         """Reduce over all ranks and return the evaluation; every rank must call it."""
         *sums, total_loss, count = world.sum(self._sums).tolist()
         loss = total_loss / count
-        metrics = self._of_loss(loss) | self._metrics(sums, count)
+        metrics = self._metrics_from_loss(loss) | self._metrics(sums, count)
         return Evaluation(loss=loss, metrics=metrics, confusion=self._confusion(sums))
 
     @abstractmethod
@@ -272,7 +272,7 @@ class Meter(ABC):
     def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
         """Return the metrics of the task's own sums over `count` targets."""
 
-    def _of_loss(self, mean_loss: float) -> dict[str, float]:
+    def _metrics_from_loss(self, mean_loss: float) -> dict[str, float]:
         """Return the metrics that follow from the mean loss alone."""
         del mean_loss
         return {}
@@ -305,10 +305,10 @@ class ClassificationMeter(Meter):
 
     def _count_classes(self, predicted: Tensor, targets: Tensor, sums: Tensor) -> None:
         classes = self._num_classes
-        right, of_predicted, of_true = sums.view(3, classes)
-        right += torch.bincount(targets[predicted == targets], minlength=classes)
-        of_predicted += torch.bincount(predicted, minlength=classes)
-        of_true += torch.bincount(targets, minlength=classes)
+        num_right, num_predicted, num_true = sums.view(3, classes)
+        num_right += torch.bincount(targets[predicted == targets], minlength=classes)
+        num_predicted += torch.bincount(predicted, minlength=classes)
+        num_true += torch.bincount(targets, minlength=classes)
 
     def _per_class(self, sums: list[float]) -> list[tuple[float, float, float]]:
         """Return (right, predicted, true) counts of each class."""
@@ -336,8 +336,8 @@ class ConfusionMeter(ClassificationMeter):
     def _per_class(self, sums: list[float]) -> list[tuple[float, float, float]]:
         rows = self._confusion(sums)
         return [
-            (row[number], sum(column), sum(row))
-            for number, (row, column) in enumerate(zip(rows, zip(*rows, strict=True), strict=True))
+            (row[index], sum(column), sum(row))
+            for index, (row, column) in enumerate(zip(rows, zip(*rows, strict=True), strict=True))
         ]
 
     def _confusion(self, sums: list[float]) -> list[list[int]]:

@@ -20,9 +20,9 @@ from trainers.report.reporter import NullReporter
 from trainers.report.step_clock import StepClock
 from trainers.report.telemetry import Holdings, LiveProgress
 
-LARGEST_SHARE_OF_TIME = 0.005
-AT_MOST_EVERY_S = 1.0
-MAX_STEPS_BETWEEN = 10**6
+MAX_TIME_SHARE = 0.005
+MIN_INTERVAL_S = 1.0
+MAX_INTERVAL_STEPS = 10**6
 CHUNK_ON_CPU, CHUNK_ON_GPU = 2**16, 2**22
 _MASK = 2**64 - 1
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -40,7 +40,7 @@ class Fingerprints(NullFingerprints):
 
     Args:
         every_steps: steps between comparisons; None: chosen such that comparing takes at most
-            `LARGEST_SHARE_OF_TIME` as measured by rank 0.
+            `MAX_TIME_SHARE` as measured by rank 0.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Fingerprints(NullFingerprints):
         self._reporter = reporter
         self._every_steps = every_steps
         self._hash = WeightHash(self._parameters, world.device)
-        self._hash.of_weights().item()  # warm-up: the first hash takes longer
+        self._hash.compute().item()  # warm-up: the first hash takes longer
         self._cost_s = math.inf
         self._next_step = 1
-        self._taken: tuple[int, float] | None = None  # step and start time of the last comparison
+        self._last_comparison: tuple[int, float] | None = None  # step and start time of the last comparison
 
     @classmethod
     def of(cls, config: Config, strategy: Strategy, reporter: NullReporter) -> NullFingerprints:
@@ -68,24 +68,24 @@ class Fingerprints(NullFingerprints):
         if step < self._next_step if self._every_steps is None else step % self._every_steps:
             return
         heartbeats.write_heartbeat(REPORTING)
-        began = time.perf_counter()
-        hashes = self._exchange(step, began)
-        are_alike = len(set(hashes)) == 1
-        distances = [0.0] * len(hashes) if are_alike else self._distances()
+        started_s = time.perf_counter()
+        hashes = self._exchange(step, started_s)
+        are_equal = len(set(hashes)) == 1
+        distances = [0.0] * len(hashes) if are_equal else self._distances()
         self._reporter.event(
             "fingerprints",
             step=step,
             hashes=[f"{number & _MASK:016x}" for number in hashes],
             distances=[round_to_six_digits(distance) for distance in distances],
         )
-        self._taken = step, began
+        self._last_comparison = step, started_s
         # At most double the estimate, because the time includes waiting for a slow rank.
-        self._cost_s = min(time.perf_counter() - began, 2 * self._cost_s)
+        self._cost_s = min(time.perf_counter() - started_s, 2 * self._cost_s)
 
     def _exchange(self, step: int, now: float) -> list[int]:
         """Exchange the hashes, and agree on the step of the next comparison, which rank 0 chooses."""
         message = torch.zeros(self._world.world_size + 1, dtype=torch.int64, device=self._world.device)
-        message[self._world.rank] = self._hash.of_weights()
+        message[self._world.rank] = self._hash.compute()
         if self._world.is_main:
             message[-1] = self._steps_until_next(step, now)
         *hashes, num_steps = self._world.sum(message).tolist()
@@ -93,21 +93,21 @@ class Fingerprints(NullFingerprints):
         return hashes
 
     def _steps_until_next(self, step: int, now: float) -> int:
-        if self._taken is None or step <= self._taken[0]:
+        if self._last_comparison is None or step <= self._last_comparison[0]:
             return 1
-        step_s = max(1e-6, (now - self._taken[1]) / (step - self._taken[0]))
-        wanted_s = max(AT_MOST_EVERY_S, self._cost_s / LARGEST_SHARE_OF_TIME)
-        return max(1, min(MAX_STEPS_BETWEEN, round(wanted_s / step_s)))
+        step_s = max(1e-6, (now - self._last_comparison[1]) / (step - self._last_comparison[0]))
+        interval_s = max(MIN_INTERVAL_S, self._cost_s / MAX_TIME_SHARE)
+        return max(1, min(MAX_INTERVAL_STEPS, round(interval_s / step_s)))
 
     def _distances(self) -> list[float]:
         """Return each rank's ‖weights - weights of rank 0‖ / ‖weights of rank 0‖."""
         world = self._world
         squares = torch.zeros(2, dtype=torch.float64, device=world.device)
         for parameter in self._parameters:
-            of_rank_0 = parameter.clone()
-            dist.broadcast(of_rank_0, src=0)
-            squares[0] += (parameter.double() - of_rank_0.double()).square().sum()
-            squares[1] += of_rank_0.double().square().sum()
+            main_parameter = parameter.clone()
+            dist.broadcast(main_parameter, src=0)
+            squares[0] += (parameter.double() - main_parameter.double()).square().sum()
+            squares[1] += main_parameter.double().square().sum()
         message = torch.zeros(world.world_size, dtype=torch.float64, device=world.device)
         message[world.rank] = (squares[0] / squares[1]).sqrt()
         distances: list[float] = world.sum(message).tolist()
@@ -123,21 +123,23 @@ class WeightHash:
 
     def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
         self._chunk = CHUNK_ON_GPU if device.type == "cuda" else CHUNK_ON_CPU
-        self._bits = [piece for parameter in parameters for piece in _as_bits(parameter).split(self._chunk)]
+        self._bits = [chunk for parameter in parameters for chunk in _as_bits(parameter).split(self._chunk)]
         generator = torch.Generator().manual_seed(20_190_606)
-        longest = max((len(piece) for piece in self._bits), default=1)
-        kinds = {piece.dtype for piece in self._bits}
+        longest = max((len(chunk) for chunk in self._bits), default=1)
+        dtypes = {chunk.dtype for chunk in self._bits}
         factors = torch.randint(2**62, (longest,), generator=generator) * 2 + 1
         # Truncated to the width of the bits; an odd number stays odd.
-        self._factors = {kind: factors.to(kind).to(device) for kind in kinds}
-        self._of_pieces = (torch.randint(2**62, (len(self._bits),), generator=generator) * 2 + 1).to(device)
+        self._factors = {dtype: factors.to(dtype).to(device) for dtype in dtypes}
+        self._chunk_factors = (torch.randint(2**62, (len(self._bits),), generator=generator) * 2 + 1).to(
+            device
+        )
 
-    def of_weights(self) -> Tensor:
+    def compute(self) -> Tensor:
         """Return the hash of the current weights: one int64 on their device."""
         sums = [
-            (piece * self._factors[piece.dtype][: len(piece)]).sum(dtype=torch.int64) for piece in self._bits
+            (chunk * self._factors[chunk.dtype][: len(chunk)]).sum(dtype=torch.int64) for chunk in self._bits
         ]
-        return (torch.stack(sums) * self._of_pieces).sum()
+        return (torch.stack(sums) * self._chunk_factors).sum()
 
 
 def _as_bits(parameter: Tensor) -> Tensor:
@@ -146,7 +148,7 @@ def _as_bits(parameter: Tensor) -> Tensor:
         flat = parameter.view(-1)
     except RuntimeError:  # the dimensions are permuted in memory (channels last)
         strides = parameter.stride()
-        order = sorted(range(parameter.dim()), key=lambda at: -strides[at])
+        order = sorted(range(parameter.dim()), key=lambda dim: -strides[dim])
         flat = parameter.permute(order).view(-1)
     return flat.view(_BITS[flat.element_size()])
 
@@ -191,14 +193,14 @@ class NullObserver:
     def end_step(self, step: int) -> None:
         """Note that this step is done."""
 
-    def standing_still(self) -> contextlib.AbstractContextManager[None]:
+    def exclude_time(self) -> contextlib.AbstractContextManager[None]:
         """Return a context whose time is excluded from all steps; nested contexts are counted once."""
         return contextlib.nullcontext()
 
-    def go_on_within_step(self) -> None:
+    def resume_step(self) -> None:
         """Note that fetching the next micro-batch begins now, after other work."""
 
-    def end_recording(self, why: str) -> None:
+    def end_recording(self, reason: str) -> None:
         """End a recording early with the steps it has; every rank must call it."""
 
 
@@ -217,7 +219,7 @@ class Observer(NullObserver):
         # Counted in the first step, then released.
         self._holdings = holdings
         live_progress.gradients_done = clock.gradients_done
-        self._stood_still_s = 0.0
+        self._excluded_s = 0.0
 
     @classmethod
     def of(
@@ -236,10 +238,8 @@ class Observer(NullObserver):
 
     def begin_step(self, *, is_reported: bool, is_first_of_epoch: bool = False) -> None:
         heartbeats.write_heartbeat(FETCHING)
-        stood_still_s, self._stood_still_s = self._stood_still_s, 0.0
-        self._clock.begin_step(
-            is_reported=is_reported, stood_still_s=None if is_first_of_epoch else stood_still_s
-        )
+        excluded_s, self._excluded_s = self._excluded_s, 0.0
+        self._clock.begin_step(is_reported=is_reported, excluded_s=None if is_first_of_epoch else excluded_s)
 
     def data_fetched(self) -> None:
         self._clock.data_fetched()
@@ -263,19 +263,19 @@ class Observer(NullObserver):
         if self._holdings is not None:
             self._holdings.step_done()
             self.live_progress.holdings, self._holdings = self._holdings, None
-            self.live_progress.news.set()  # sample now: a short run may end within the next second
+            self.live_progress.sample_requested.set()  # a short run may end within the next second
         self._clock.end_step()
         self.step_time_s, self.data_time_s = self._clock.step_time_s, self._clock.data_time_s
-        self.live_progress.beat(step, self._clock.newest)
+        self.live_progress.record_step(step, self._clock.newest)
 
     @contextlib.contextmanager
-    def standing_still(self) -> Iterator[None]:
-        before_s, since = self._stood_still_s, time.perf_counter()
+    def exclude_time(self) -> Iterator[None]:
+        previous_s, started_s = self._excluded_s, time.perf_counter()
         try:
             yield
         finally:
-            self._stood_still_s = before_s + time.perf_counter() - since
+            self._excluded_s = previous_s + time.perf_counter() - started_s
 
-    def go_on_within_step(self) -> None:
-        stood_still_s, self._stood_still_s = self._stood_still_s, 0.0
-        self._clock.leave_out(stood_still_s)
+    def resume_step(self) -> None:
+        excluded_s, self._excluded_s = self._excluded_s, 0.0
+        self._clock.exclude(excluded_s)

@@ -116,10 +116,10 @@ class Reporter(NullReporter):
         self._incoming = Incoming(run.commands, commands_offset)
         self._commands: deque[Command] = deque()
         self._queue: deque[_Queued] = deque()
-        self._queued_steps = 0
-        self._thinned_steps = 0
+        self._num_queued_steps = 0
+        self._num_dropped_steps = 0
         self._wake = threading.Condition()
-        self._closing = False
+        self._is_closing = False
         self.writer = threading.Thread(target=self._write_until_closed, name="event-writer", daemon=True)
         self.writer.start()
 
@@ -134,12 +134,12 @@ class Reporter(NullReporter):
     def steps(self, batch: StepBatch) -> None:
         now, count = now_unix_s(), len(batch.notes)
         with self._wake:
-            room = MAX_QUEUED_STEPS - self._queued_steps
-            num_kept = count if room >= count else min(1, max(0, room))
-            self._thinned_steps += count - num_kept
-            self._queued_steps += num_kept
-            if num_kept:
-                self._queue.append((now, "step", batch if num_kept == count else batch.newest()))
+            num_free = MAX_QUEUED_STEPS - self._num_queued_steps
+            num_queued = count if num_free >= count else min(1, max(0, num_free))
+            self._num_dropped_steps += count - num_queued
+            self._num_queued_steps += num_queued
+            if num_queued:
+                self._queue.append((now, "step", batch if num_queued == count else batch.newest()))
             self._wake.notify()
 
     def warning(self, code: str, message: str, hint: str) -> None:
@@ -166,39 +166,39 @@ class Reporter(NullReporter):
 
     def close(self) -> None:
         with self._wake:
-            self._closing = True
+            self._is_closing = True
             self._wake.notify()
         self.writer.join()
         self._file.close()
 
     def _read_new_commands(self) -> None:
-        for each in self._incoming.read():
-            if isinstance(each, Command):
-                self._commands.append(each)
+        for received in self._incoming.read():
+            if isinstance(received, Command):
+                self._commands.append(received)
                 continue
-            self.warning("command_unreadable", each.message, each.hint)
-            if each.id:  # the sender waits for an answer
-                answer = {"step": 0, "accepted": False, "message": each.message, "arguments": None}
-                self.event("command", id=each.id, name=each.name, **answer)
+            self.warning("command_unreadable", received.message, received.hint)
+            if received.id:  # the sender waits for an answer
+                answer = {"step": 0, "accepted": False, "message": received.message, "arguments": None}
+                self.event("command", id=received.id, name=received.name, **answer)
 
     def _write_until_closed(self) -> None:
         failing_since: float | None = None
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._queue or self._closing)
+                self._wake.wait_for(lambda: self._queue or self._is_closing)
                 if not self._queue:
                     return
                 queued = list(self._queue)
                 self._queue.clear()
-                self._queued_steps = 0
-                thinned, self._thinned_steps = self._thinned_steps, 0
-            batch = list(_made_events(queued))
-            if thinned:
-                batch.append((now_unix_s(), "warning", _thinned_warning(thinned)))
+                self._num_queued_steps = 0
+                num_dropped, self._num_dropped_steps = self._num_dropped_steps, 0
+            batch = list(_expand_batches(queued))
+            if num_dropped:
+                batch.append((now_unix_s(), "warning", _dropped_steps_warning(num_dropped)))
             try:
-                kept = self._file.append(batch)
-                if kept < len(batch):
-                    self._put_back(batch[kept:])
+                num_written = self._file.append(batch)
+                if num_written < len(batch):
+                    self._requeue(batch[num_written:])
                 failing_since = None
             except SupersededError as error:
                 log.warning("this rank ends: %s", error)
@@ -206,31 +206,31 @@ class Reporter(NullReporter):
                 os._exit(1)
             except OSError as error:
                 failing_since = failing_since or time.monotonic()
-                self._put_back(batch)
+                self._requeue(batch)
                 log.warning("events could not be written, trying again: %s", explain(error))
-                if self._closing and time.monotonic() - failing_since > GIVE_UP_AFTER_S:
+                if self._is_closing and time.monotonic() - failing_since > GIVE_UP_AFTER_S:
                     raise
                 time.sleep(RETRY_EVERY_S)
             else:
                 # This sleep only lets events accumulate, so that a fast loop needs few writes.
-                time.sleep(0.0 if self._closing else WRITE_EVERY_S)
+                time.sleep(0.0 if self._is_closing else WRITE_EVERY_S)
 
-    def _put_back(self, batch: Sequence[_Item]) -> None:
+    def _requeue(self, batch: Sequence[_Item]) -> None:
         with self._wake:
             self._queue.extendleft(reversed(batch))
-            self._queued_steps = sum(1 for _, kind, _ in self._queue if kind == "step")
+            self._num_queued_steps = sum(1 for _, kind, _ in self._queue if kind == "step")
 
 
-def _made_events(queued: Sequence[_Queued]) -> Iterator[_Item]:
-    for time_unix_s, kind, what in queued:
-        if isinstance(what, StepBatch):
-            for fields in what.events():
+def _expand_batches(queued: Sequence[_Queued]) -> Iterator[_Item]:
+    for time_unix_s, kind, content in queued:
+        if isinstance(content, StepBatch):
+            for fields in content.events():
                 yield time_unix_s, kind, fields
         else:
-            yield time_unix_s, kind, what
+            yield time_unix_s, kind, content
 
 
-def _thinned_warning(count: int) -> dict[str, Any]:
+def _dropped_steps_warning(count: int) -> dict[str, Any]:
     return {
         "code": "steps_thinned",
         "message": f"{count} step events were dropped because they came faster than they could be written.",

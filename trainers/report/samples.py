@@ -33,19 +33,19 @@ def rows(inputs: Tensor, answers: list[dict[str, Any]], spec: DataSpec, validati
     return {
         "columns": [cut(column.name, MAX_CELL) for column in columns[:NUM_ROW_COLUMNS]],
         "rows": [
-            {"inputs": _written(row, columns[:NUM_ROW_COLUMNS]), **answer}
+            {"inputs": _format_row(row, columns[:NUM_ROW_COLUMNS]), **answer}
             for row, answer in zip(numbers, answers, strict=True)
         ],
     }
 
 
-def _written(numbers: Sequence[float], columns: Sequence[TableColumn]) -> list[float | str | None]:
+def _format_row(numbers: Sequence[float], columns: Sequence[TableColumn]) -> list[float | str | None]:
     cells: list[float | str | None] = []
-    place = 0
+    position = 0
     for column in columns:
-        cell = column.written(numbers[place : place + column.width])
+        cell = column.written(numbers[position : position + column.width])
         cells.append(cut(cell, MAX_CELL) if isinstance(cell, str) else short(cell))
-        place += column.width
+        position += column.width
     return cells
 
 
@@ -65,29 +65,27 @@ def classify(scores: Scores, inputs: Tensor, labels: Tensor, spec: DataSpec) -> 
     ]
 
 
-def thumbnails(images: Tensor, largest: float | None = None) -> Tensor:
+def thumbnails(images: Tensor, white: float | None = None) -> Tensor:
     """Return thumbnails of (samples, channels, height, width) images: at most 4 kB each, values 0 to 255.
 
     Args:
         largest: the value of white; None: the largest of these images, because data sets have different
             ranges (digits: 0 to 16).
     """
-    pictures = images.float()
-    if pictures.shape[1] != 3:
-        pictures = pictures.mean(dim=1, keepdim=True)
-    size = pictures[0].numel()
+    pixels = images.float()
+    if pixels.shape[1] != 3:
+        pixels = pixels.mean(dim=1, keepdim=True)
+    size = pixels[0].numel()
     if size > MAX_IMAGE_BYTES:
-        pictures = functional.avg_pool2d(
-            pictures, math.ceil(math.sqrt(size / MAX_IMAGE_BYTES)), ceil_mode=True
-        )
-    white = max(1.0, float(pictures.max())) if largest is None else largest
-    return (pictures * (255.0 / white)).clamp(0, 255)
+        pixels = functional.avg_pool2d(pixels, math.ceil(math.sqrt(size / MAX_IMAGE_BYTES)), ceil_mode=True)
+    max_pixel = max(1.0, float(pixels.max())) if white is None else white
+    return (pixels * (255.0 / max_pixel)).clamp(0, 255)
 
 
-def spread(num_wanted: int, num_samples: int) -> Tensor:
+def spread(max_samples: int, num_samples: int) -> Tensor:
     """Return evenly spaced sample indices, because some validation splits are sorted by class."""
-    num = min(num_wanted, num_samples)
-    return torch.arange(num) * num_samples // max(1, num)
+    num_spread = min(max_samples, num_samples)
+    return torch.arange(num_spread) * num_samples // max(1, num_spread)
 
 
 def stored(validation: Split, indices: Tensor) -> tuple[Tensor, Tensor]:

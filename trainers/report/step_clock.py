@@ -65,7 +65,7 @@ class StepClock:
         all_reduce_times: Callable[[], AllReduceTimes | None] = lambda: None,
     ) -> None:
         self._all_reduce_times = all_reduce_times
-        self._reduced_before = all_reduce_times()
+        self._previous_all_reduce = all_reduce_times()
         self._divides_passes = divides_passes
         self._never_waits = measures_wait and is_alone
         self.step_time_s = self.data_time_s = 0.0
@@ -77,34 +77,36 @@ class StepClock:
         self._unread: tuple[Callable[[], StepTimes], torch.cuda.Event] | None = None
         self._is_measured = False
         self._marks: list[tuple[str, Any]] = []
-        self._own_done: Any = None
+        self._gradients_ready: Any = None
         self._gradients = _GradientsOnGpu() if self._is_gpu and not is_alone else None
-        self._began = self._fetching_since = self._ended = time.perf_counter()
-        first = next((parameter for parameter in network.parameters() if parameter.requires_grad), None)
+        self._started_s = self._fetching_since = self._ended_s = time.perf_counter()
+        first_parameter = next(
+            (parameter for parameter in network.parameters() if parameter.requires_grad), None
+        )
         # Not on a GPU: autograd's thread calls the hook, and switching threads costs the host 40 us per step.
-        if measures_wait and not is_alone and first is not None:
-            first.register_post_accumulate_grad_hook(self._own_gradients_done)
+        if measures_wait and not is_alone and first_parameter is not None:
+            first_parameter.register_post_accumulate_grad_hook(self._mark_gradients_ready)
 
-    def begin_step(self, *, is_reported: bool, stood_still_s: float | None = None) -> None:
+    def begin_step(self, *, is_reported: bool, excluded_s: float | None = None) -> None:
         """Begin a step.
 
         Args:
             is_reported: the step ends with a report.
-            stood_still_s: seconds since the previous step to exclude; None: all of them.
+            excluded_s: seconds since the previous step to exclude; None: all of them.
         """
         now = self._fetching_since = time.perf_counter()
-        self._began = now if stood_still_s is None else self._ended + stood_still_s
+        self._started_s = now if excluded_s is None else self._ended_s + excluded_s
         self.data_time_s = 0.0
         self._marks = []
-        self._own_done = None
+        self._gradients_ready = None
         self._is_measured = is_reported or not self._is_gpu
         if self._is_measured:
             self._time.restart()
         self._mark("begin")
 
-    def leave_out(self, stood_still_s: float) -> None:
+    def exclude(self, excluded_s: float) -> None:
         """Exclude time during which training stood still; fetching the next batch begins now."""
-        self._began += stood_still_s
+        self._started_s += excluded_s
         self._mark("left out")
         self._fetching_since = time.perf_counter()
 
@@ -122,7 +124,7 @@ class StepClock:
         """Note the end of backward; either the optimizer follows or another batch is fetched."""
         self._mark("backward")
         if self._never_waits and self._is_measured:
-            self._own_done = self._marks[-1][1]
+            self._gradients_ready = self._marks[-1][1]
         self._fetching_since = time.perf_counter()
 
     def optimizer_done(self) -> None:
@@ -131,27 +133,29 @@ class StepClock:
 
     def end_step(self) -> None:
         """End the step; on a GPU, read the times of an earlier one."""
-        self._ended = time.perf_counter()
-        self.step_time_s = self._ended - self._began
+        self._ended_s = time.perf_counter()
+        self.step_time_s = self._ended_s - self._started_s
         if self._unread is not None and self._unread[1].query():
             times = self._unread[0]()
             self.newest = lambda: times
             self._unread = None
         if not self._is_measured:
             return
-        reduced = self._reduced_in_step()
-        divided = partial(_divided, self._marks, self._own_done, self.step_time_s, self._time, reduced)
+        all_reduce = self._all_reduce_of_step()
+        compute_times = partial(
+            _part_times, self._marks, self._gradients_ready, self.step_time_s, self._time, all_reduce
+        )
         if not self._is_gpu:
-            self.newest = divided
+            self.newest = compute_times
             return
-        self._unread = divided, self._marks[-1][1]
+        self._unread = compute_times, self._marks[-1][1]
         # Two sets of events: the host reuses one while the GPU may not have passed the other.
         self._time, self._other_time = self._other_time, self._time
 
-    def _reduced_in_step(self) -> AllReduceTimes | None:
-        now, before = self._all_reduce_times(), self._reduced_before
-        self._reduced_before = now
-        return None if now is None or before is None else now.since(before)
+    def _all_reduce_of_step(self) -> AllReduceTimes | None:
+        now, previous = self._all_reduce_times(), self._previous_all_reduce
+        self._previous_all_reduce = now
+        return None if now is None or previous is None else now.since(previous)
 
     def gradients_done(self) -> int | None:
         """Return the number of backward passes whose gradients the GPU has finished; thread-safe.
@@ -164,38 +168,38 @@ class StepClock:
         if self._is_measured:
             self._marks.append((part, self._time.now()))
 
-    def _own_gradients_done(self, _parameter: Tensor) -> None:
+    def _mark_gradients_ready(self, _parameter: Tensor) -> None:
         if self._gradients is not None:
-            self._gradients.handed_out()
+            self._gradients.note_pass()
         if self._is_measured:
-            self._own_done = self._time.now()
+            self._gradients_ready = self._time.now()
 
 
-def _divided(
+def _part_times(
     marks: Sequence[tuple[str, Any]],
-    own_done: Any,
+    gradients_ready: Any,
     step_time_s: float,
-    moments: _HostTime | _GpuTime,
-    reduced: AllReduceTimes | None,
+    clock: _HostTime | _GpuTime,
+    all_reduce: AllReduceTimes | None,
 ) -> StepTimes:
     """Return the times of a step's parts, given its boundaries."""
-    between = moments.between
+    elapsed_s = clock.elapsed_s
     parts = {"data": 0.0, "forward": 0.0, "left out": 0.0, "backward": 0.0, "optimizer": 0.0}
     for (_, earlier), (part, later) in pairwise(marks):
-        parts[part] += between(earlier, later)
-    (_, began), *_, (_, backward_ended), (_, ended) = marks
+        parts[part] += elapsed_s(earlier, later)
+    (_, start), *_, (_, backward_end), (_, end) = marks
     is_divided = parts["forward"] > 0
-    is_wait_known = is_divided and own_done is not None
-    wait_time_s = between(own_done, backward_ended) if is_wait_known else None
+    is_wait_known = is_divided and gradients_ready is not None
+    wait_time_s = elapsed_s(gradients_ready, backward_end) if is_wait_known else None
     return StepTimes(
-        step_time_s=between(began, ended) if moments.is_device else step_time_s,
+        step_time_s=elapsed_s(start, end) if clock.is_device else step_time_s,
         data_time_s=parts["data"],
         forward_time_s=parts["forward"] if is_divided else None,
         backward_time_s=parts["backward"] if is_divided else None,
         optimizer_time_s=parts["optimizer"],
-        wait_time_s=wait_time_s if reduced is None or reduced.waited_s is None else reduced.waited_s,
-        all_reduce_time_s=None if reduced is None else reduced.spent_s,
-        hidden_time_s=None if reduced is None else reduced.hidden_s,
+        wait_time_s=wait_time_s if all_reduce is None or all_reduce.waited_s is None else all_reduce.waited_s,
+        all_reduce_time_s=None if all_reduce is None else all_reduce.spent_s,
+        hidden_time_s=None if all_reduce is None else all_reduce.hidden_s,
     )
 
 
@@ -207,24 +211,24 @@ class _GradientsOnGpu:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._under_way: deque[torch.cuda.Event] = deque()
-        self._spare: list[torch.cuda.Event] = []
+        self._pending: deque[torch.cuda.Event] = deque()
+        self._unused_events: list[torch.cuda.Event] = []
         self._num_done: int | None = None
 
-    def handed_out(self) -> None:
+    def note_pass(self) -> None:
         """Note that the host has launched another backward pass."""
         self.num_done()
-        event = self._spare.pop() if self._spare else torch.cuda.Event()
+        event = self._unused_events.pop() if self._unused_events else torch.cuda.Event()
         event.record()
         with self._lock:
             self._num_done = self._num_done or 0
-            self._under_way.append(event)
+            self._pending.append(event)
 
     def num_done(self) -> int | None:
         """Return how many passes the GPU has finished, or None before the first; does not block."""
         with self._lock:
-            while self._under_way and self._under_way[0].query():
-                self._spare.append(self._under_way.popleft())
+            while self._pending and self._pending[0].query():
+                self._unused_events.append(self._pending.popleft())
                 assert self._num_done is not None
                 self._num_done += 1
             return self._num_done
@@ -240,7 +244,7 @@ class _HostTime:
     def restart(self) -> None:
         """Do nothing: a timestamp is a number."""
 
-    def between(self, earlier: float, later: float) -> float:
+    def elapsed_s(self, earlier: float, later: float) -> float:
         return later - earlier
 
 
@@ -264,6 +268,6 @@ class _GpuTime:
         event.record()
         return event
 
-    def between(self, earlier: torch.cuda.Event, later: torch.cuda.Event) -> float:
+    def elapsed_s(self, earlier: torch.cuda.Event, later: torch.cuda.Event) -> float:
         elapsed_ms: float = earlier.elapsed_time(later)
         return elapsed_ms / 1000

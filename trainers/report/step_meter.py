@@ -59,7 +59,7 @@ class StepMeter:
         self._sampled_at = time.monotonic()
         self._sample_every_s = SAMPLE_EVERY_S
         self.is_sample_due = False
-        self._in_evaluation, self._in_step = _Pieces(), _Pieces()
+        self._evaluation_progress, self._step_progress = _Progress(), _Progress()
 
     def is_report_due(self) -> bool:
         """Return True if the current step ends with a report."""
@@ -97,7 +97,7 @@ class StepMeter:
         # The sample just taken also serves a request in the agreement or in the pending report.
         self._agreed = replace(self._agreed, is_sample_due=False)
         if self._unread is not None:
-            self._unread.asks_for_sample = False
+            self._unread.may_sample = False
 
     def add_loss(self, share: Tensor) -> None:
         """Add a micro-batch's share of the loss of the current step; it stays on its device.
@@ -142,7 +142,7 @@ class StepMeter:
         """Report all steps without polling commands, so that no checkpoint is ahead of its curve."""
         self.finish_report()
         if self._steps:
-            self._unread = self._begin(hears=False)
+            self._unread = self._begin(polls_command=False)
             self.finish_report()
         self._interval = self._agreed.interval
         self.is_sample_due = self.is_sample_due or self._agreed.is_sample_due
@@ -156,58 +156,58 @@ class StepMeter:
         self.finish_report()
         return self._apply_agreement()
 
-    def should_break_off(self) -> bool:
+    def should_interrupt(self) -> bool:
         """Return True, on all ranks alike, if the user requested a stop; communicates only now and then. Used
         in long work that consists of pieces, such as an evaluation: every rank must call this after each
         piece.
         """
-        return self._agree_on_stop(self._in_evaluation)
+        return self._agree_on_stop(self._evaluation_progress)
 
-    def should_leave_step(self) -> bool:
-        """Like `should_break_off`, between the micro-batches of a step; a report counts as a call."""
-        return self._agree_on_stop(self._in_step)
+    def should_interrupt_step(self) -> bool:
+        """Like `should_interrupt`, between the micro-batches of a step; a report counts as a call."""
+        return self._agree_on_stop(self._step_progress)
 
-    def _agree_on_stop(self, pieces: _Pieces) -> bool:
-        pieces.num_done += 1
-        if pieces.num_done < pieces.agree_every:
+    def _agree_on_stop(self, progress: _Progress) -> bool:
+        progress.num_done += 1
+        if progress.num_done < progress.agree_every:
             return False
-        num_done = pieces.num_done
-        took_s = pieces.restart() / num_done
+        num_done = progress.num_done
+        piece_s = progress.restart() / num_done
         message = torch.zeros(2, dtype=torch.float64, device=self._world.device)
         # All ranks must call the next agreement after the same number of pieces, so rank 0 chooses this
         # number: about `AGREE_EVERY_S` of work, but at most twice the previous number.
         if self._world.is_main:
-            every = max(
-                1, min(MAX_BATCHES_PER_AGREEMENT, 2 * num_done, round(AGREE_EVERY_S / max(took_s, 1e-6)))
+            agree_every = max(
+                1, min(MAX_BATCHES_PER_AGREEMENT, 2 * num_done, round(AGREE_EVERY_S / max(piece_s, 1e-6)))
             )
-            message = torch.tensor([float(self._reporter.wants_stop()), every], dtype=torch.float64).to(
+            message = torch.tensor([float(self._reporter.wants_stop()), agree_every], dtype=torch.float64).to(
                 message.device
             )
-        wants_stop, every_batches = self._world.sum(message).tolist()
-        pieces.agree_every = int(every_batches)
+        wants_stop, next_agree_every = self._world.sum(message).tolist()
+        progress.agree_every = int(next_agree_every)
         return bool(wants_stop)
 
-    def _begin(self, *, hears: bool = True) -> _Report:
+    def _begin(self, *, polls_command: bool = True) -> _Report:
         """Begin the all-reduce of the losses. Polls no command while an earlier one is pending."""
         assert self._unread is None, "one report at a time"
         heartbeats.write_heartbeat(REPORTING)
-        command = self._reporter.poll_command() if hears and self._agreed.command is None else None
+        command = self._reporter.poll_command() if polls_command and self._agreed.command is None else None
         extras = [0.0] * _NUM_EXTRAS
         if self._world.is_main:
             wants_sample = time.monotonic() - self._sampled_at > self._sample_every_s
             extras = [*commands.to_numbers(command), float(self._next_interval()), float(wants_sample)]
         # Layout: one loss per step, the command's numbers, the interval, whether a sample is due. Ranks other
         # than 0 contribute zeros after the losses, so the sum over the ranks holds rank 0's values there.
-        message = self._world.sum(self._losses.taken_with(extras))
+        message = self._world.sum(self._losses.pop_message(extras))
         report = _Report(
             steps=self._steps,
             command=command,
             has_norm=self._grad_norm is not None,
-            numbers=self._losses.sent(message, self._grad_norm),
+            numbers=self._losses.begin_copy_to_host(message, self._grad_norm),
         )
         self._steps = []
         self._grad_norm = None
-        self._in_step.restart()
+        self._step_progress.restart()
         return report
 
     def _read(self, report: _Report, *, is_between_steps: bool = False) -> None:
@@ -217,22 +217,22 @@ class StepMeter:
         waiting_since = time.perf_counter()
         *values, norm = report.numbers()
         waited_s = time.perf_counter() - waiting_since if self._is_async and is_between_steps else 0.0
-        count = len(report.steps)
-        *numbers, interval, sample_is_due = values[count:]
-        agreed = commands.from_numbers(numbers)
+        num_steps = len(report.steps)
+        *command_numbers, interval, sample_is_due = values[num_steps:]
+        received = commands.from_numbers(command_numbers)
         # Rank 0 keeps its own Command object: only that object has the id.
-        command = agreed and (report.command or agreed)
+        command = received and (report.command or received)
         self._agreed = _Agreement(
             interval=int(interval),
             command=command or self._agreed.command,
-            is_sample_due=bool(sample_is_due) and report.asks_for_sample,
+            is_sample_due=bool(sample_is_due) and report.may_sample,
         )
-        if count:
+        if num_steps:
             # The writer thread turns the batch into events: that work must not slow down training.
             self._reporter.steps(
                 StepBatch(
                     notes=report.steps,
-                    losses=[value / self._world.world_size for value in values[:count]],
+                    losses=[value / self._world.world_size for value in values[:num_steps]],
                     grad_norm=norm if report.has_norm else None,
                     waited_s=waited_s,
                     is_async=self._is_async,
@@ -263,11 +263,11 @@ class _Report:
     command: Command | None
     has_norm: bool
     numbers: Callable[[], list[float]]
-    asks_for_sample: bool = True
+    may_sample: bool = True
 
 
 @dataclass
-class _Pieces:
+class _Progress:
     """Progress of long work: pieces done since the ranks last agreed, and pieces between two agreements."""
 
     num_done: int = 0

@@ -96,8 +96,8 @@ class Classification(Task):
         )
 
     def meter(self, spec: DataSpec, device: torch.device) -> Meter:
-        kind = ConfusionMeter if spec.num_classes <= MOST_CONFUSED else ClassificationMeter
-        return kind(spec.num_classes, device)
+        meter_class = ConfusionMeter if spec.num_classes <= MOST_CONFUSED else ClassificationMeter
+        return meter_class(spec.num_classes, device)
 
     def trivial(self, spec: DataSpec, train: Split, validation: Split) -> Trivial:
         return most_frequent_class(spec, train, validation)

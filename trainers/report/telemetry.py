@@ -63,8 +63,8 @@ class Holdings:
 
     def step_done(self) -> None:
         """Count the optimizer's state; ZeRO-1 wraps an optimizer that has only this rank's share."""
-        own = getattr(self.optimizer, "optim", self.optimizer)
-        values = (value for state in own.state.values() for value in state.values())
+        optimizer = getattr(self.optimizer, "optim", self.optimizer)
+        values = (value for state in optimizer.state.values() for value in state.values())
         self.optimizer_bytes = _num_bytes(value for value in values if isinstance(value, Tensor))
 
 
@@ -84,7 +84,7 @@ HOLDINGS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 SAMPLE_EVERY_S = 1.0
 GATHER_AFTER_S = 0.05
 STORE_TIMEOUT = timedelta(seconds=10)
-PLACE_BYTES = 8192
+SLOT_BYTES = 8192
 # Length and checksum of the JSON: a reader detects half-written data by them.
 _HEAD = struct.Struct("<II")
 
@@ -97,24 +97,24 @@ class LiveProgress:
         newest: the last step, and a function that computes the times of the last measured step.
         base_memory_bytes: memory of the rank before its model was built; None until then.
         holdings: bytes of weights, gradients and optimizer state; None before the first step is done.
-        news: set if the next sample should be taken immediately.
+        sample_requested: set if the next sample should be taken immediately.
         gradients_done: see `StepClock`.
     """
 
     newest: tuple[int, Callable[[], StepTimes]] = (0, StepTimes)
     base_memory_bytes: int | None = None
     holdings: Holdings | None = None
-    news: threading.Event = field(default_factory=threading.Event)
+    sample_requested: threading.Event = field(default_factory=threading.Event)
     gradients_done: Callable[[], int | None] = field(default=lambda: None)
 
-    def beat(self, step: int, times: Callable[[], StepTimes]) -> None:
+    def record_step(self, step: int, times: Callable[[], StepTimes]) -> None:
         """Store the last step in one assignment, so that the sampler never reads a partial update."""
         self.newest = (step, times)
         heartbeats.write_heartbeat(heartbeats.STEPPING, step)
 
     def begin_model(self, device: torch.device) -> None:
         """Store the memory held before the model is built; the peak is counted from here."""
-        forget_peak_memory(device)
+        reset_peak_memory(device)
         self.base_memory_bytes = held_memory_bytes(device)
 
     def sample(self) -> dict[str, float | None]:
@@ -125,44 +125,44 @@ class LiveProgress:
         }
 
 
-class SampleBoard:
+class SharedSamples:
     """Shared memory with one slot for each rank of this machine.
 
     Args:
         content: the shared memory.
     Attributes:
-        num_places: number of slots.
+        num_slots: number of slots.
     """
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content = content
-        self.num_places = len(content) // PLACE_BYTES
+        self.num_slots = len(content) // SLOT_BYTES
         self._newest: dict[int, Any] = {}
 
-    def write(self, place: int, sample: Any) -> None:
+    def write(self, slot: int, sample: Any) -> None:
         """Write a sample, a JSON value, into a slot.
 
         Raises:
             ValueError: if it does not fit.
         """
         text = json.dumps(sample).encode()
-        if _HEAD.size + len(text) > PLACE_BYTES:
-            raise ValueError(f"a sample of {len(text)} bytes does not fit into {PLACE_BYTES}")
-        start = place * PLACE_BYTES
-        whole = _HEAD.pack(len(text), zlib.crc32(text)) + text
-        self._content[start : start + len(whole)] = whole
+        if _HEAD.size + len(text) > SLOT_BYTES:
+            raise ValueError(f"a sample of {len(text)} bytes does not fit into {SLOT_BYTES}")
+        start = slot * SLOT_BYTES
+        record = _HEAD.pack(len(text), zlib.crc32(text)) + text
+        self._content[start : start + len(record)] = record
 
     def read(self) -> list[Any]:
         """Return the latest sample of each slot that has one, in slot order."""
-        for place in range(self.num_places):
-            start = place * PLACE_BYTES
-            whole = self._content[start : start + PLACE_BYTES]
-            length, checksum = _HEAD.unpack_from(whole)
-            text = whole[_HEAD.size : _HEAD.size + length]
+        for slot in range(self.num_slots):
+            start = slot * SLOT_BYTES
+            record = self._content[start : start + SLOT_BYTES]
+            length, checksum = _HEAD.unpack_from(record)
+            text = record[_HEAD.size : _HEAD.size + length]
             # A sample that is being written right now is read the next time.
             if length and len(text) == length and zlib.crc32(text) == checksum:
-                self._newest[place] = json.loads(text)
-        return [self._newest[place] for place in sorted(self._newest)]
+                self._newest[slot] = json.loads(text)
+        return [self._newest[slot] for slot in sorted(self._newest)]
 
 
 class Telemetry:
@@ -173,7 +173,7 @@ class Telemetry:
         self._reporter = reporter
         self._live_progress = live_progress
         self._stop = threading.Event()
-        self._board: SampleBoard | None = None
+        self._shared_samples: SharedSamples | None = None
         self._file: MemoryFile | None = None
         self._is_first_read = True
         self._host: dict[str, str] = {}
@@ -188,18 +188,18 @@ class Telemetry:
         world = self._world
         if world.local_rank == 0:
             # torchrun numbers the ranks of one machine without gaps.
-            self._file = MemoryFile("samples", int(os.environ["LOCAL_WORLD_SIZE"]) * PLACE_BYTES)
+            self._file = MemoryFile("samples", int(os.environ["LOCAL_WORLD_SIZE"]) * SLOT_BYTES)
             # With several machines, the first rank of each reports its host name.
             self._host = {} if is_one_machine() else {"host": socket.gethostname()}
         own_address = None if self._file is None else self._file.address
         address = gather_json(own_address, world.slow_group)[world.rank - world.local_rank]
-        self._board = SampleBoard(plain_files.map_file(address))
+        self._shared_samples = SharedSamples(plain_files.map_file(address))
         self.thread.start()
 
     def stop(self) -> None:
         """End the thread; afterwards the store may be closed."""
         self._stop.set()
-        self._live_progress.news.set()
+        self._live_progress.sample_requested.set()
         if self.thread.ident is not None:  # else it was never started
             self.thread.join(timeout=2 * SAMPLE_EVERY_S)
         if self._file is not None:
@@ -214,44 +214,46 @@ class Telemetry:
                 log.warning("telemetry ended: %s", error)
 
     def _sample_until_stopped(self) -> None:
-        board, world = self._board, self._world
-        assert board is not None
+        shared_samples, world = self._shared_samples, self._world
+        assert shared_samples is not None
         index, reader = _device_reader(world)
         other_load = OtherLoadReader()
-        others = MachineSamples(world) if world.local_rank == 0 and not is_one_machine() else None
+        machine_samples = MachineSamples(world) if world.local_rank == 0 and not is_one_machine() else None
         is_early = False
         while not self._stop.is_set():
             heartbeats.answer_request(partial(flight_record_text, self._live_progress.gradients_done))
-            board.write(world.local_rank, self._sample(index, reader))
+            shared_samples.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
-                samples = self._read_board(board, is_early=is_early)
+                samples = self._read_samples(shared_samples, is_early=is_early)
                 # An early sample cannot include the load of other programs: its interval is too short to
                 # measure it.
                 load = None if is_early else other_load.read(sum(sample["cpu_s"] for sample in samples))
-                if others is not None:
-                    others.publish(samples)
-                if world.is_main and others is not None and not self._stop.wait(GATHER_AFTER_S):
-                    samples = others.gather()
+                if machine_samples is not None:
+                    machine_samples.publish(samples)
+                if world.is_main and machine_samples is not None and not self._stop.wait(GATHER_AFTER_S):
+                    samples = machine_samples.gather()
                 if world.is_main:
                     self.report(samples, load)
             # Sample at full seconds of the clock, so that the samples of all machines are simultaneous.
-            is_early = self._live_progress.news.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
-            self._live_progress.news.clear()
+            is_early = self._live_progress.sample_requested.wait(
+                SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S
+            )
+            self._live_progress.sample_requested.clear()
 
-    def _read_board(self, board: SampleBoard, *, is_early: bool = False) -> list[dict[str, Any]]:
+    def _read_samples(self, shared_samples: SharedSamples, *, is_early: bool = False) -> list[dict[str, Any]]:
         """Return this machine's samples.
 
         The first call waits for all ranks, because they start sampling at different times. An early call
         waits until all ranks have counted their bytes.
         """
-        samples = board.read()
-        until = time.monotonic() + SAMPLE_EVERY_S
-        while (self._is_first_read and len(samples) < board.num_places) or (
+        samples = shared_samples.read()
+        deadline = time.monotonic() + SAMPLE_EVERY_S
+        while (self._is_first_read and len(samples) < shared_samples.num_slots) or (
             is_early and any(sample["rank"]["parameter_bytes"] is None for sample in samples)
         ):
-            if time.monotonic() > until or self._stop.wait(GATHER_AFTER_S):
+            if time.monotonic() > deadline or self._stop.wait(GATHER_AFTER_S):
                 break
-            samples = board.read()
+            samples = shared_samples.read()
         self._is_first_read = False
         return samples
 
@@ -295,7 +297,7 @@ def held_memory_bytes(device: torch.device) -> int:
     return facilities.resident_bytes()
 
 
-def forget_peak_memory(device: torch.device) -> None:
+def reset_peak_memory(device: torch.device) -> None:
     """Reset the peak, because reading data can briefly take more memory than training.
 
     Only Linux can reset the peak of a process; on other systems it counts from the start of the process.
@@ -341,8 +343,8 @@ class MachineSamples:
             is_complete = self._store.check(missing)
             self._existing.update(key for key in missing if is_complete or self._store.check([key]))
         existing = [key for key in self._keys if key in self._existing]
-        found = self._store.multi_get(existing) if existing else []
-        return [sample for node in found for sample in json.loads(node)]
+        node_samples = self._store.multi_get(existing) if existing else []
+        return [sample for text in node_samples for sample in json.loads(text)]
 
 
 def _device_reader(world: World) -> tuple[int | None, Any]:
@@ -355,7 +357,7 @@ def _device_reader(world: World) -> tuple[int | None, Any]:
     properties = torch.cuda.get_device_properties(world.device)
     handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
     if handle is None:
-        unread = host.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
-        return world.device.index, lambda: unread
+        reading = host.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
+        return world.device.index, lambda: reading
     index = devices.machine_index(world.device)
     return world.device.index if index is None else index, lambda: hardware.read_gpu(handle)

@@ -73,7 +73,7 @@ class LanguageMeter(Meter):
     def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
         return {"accuracy": sums[0] / count}
 
-    def _of_loss(self, mean_loss: float) -> dict[str, float]:
+    def _metrics_from_loss(self, mean_loss: float) -> dict[str, float]:
         name = "bits_per_character" if self._tokens_are_characters else "bits_per_token"
         return {"perplexity": math.exp(min(mean_loss, 700.0)), name: mean_loss / math.log(2)}
 

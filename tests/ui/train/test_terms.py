@@ -56,7 +56,7 @@ def test_every_term_is_described_when_the_pointer_or_the_focus_is_on_it(server: 
         folded.first.click()
     page.locator("#field-hang_timeout_s .ddp-term-mark").wait_for()
     # The field for LoRA is shown with a model that has it.
-    assert {"global batch", *shell.terms_of_fields().values()} - {"LoRA"} <= described(page)
+    assert {"global batch", *shell.field_terms().values()} - {"LoRA"} <= described(page)
 
 
 def test_a_tooltip_comes_with_a_tap_and_lies_within_a_phone(new_context: NewContext, server: Server) -> None:

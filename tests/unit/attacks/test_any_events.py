@@ -163,12 +163,12 @@ def test_any_line_of_commands_is_a_command_or_a_warning(tmp_path_factory: Any, l
 @example('{"owner": ["ann"]}')
 @example('{"dataset": {"name": "own"}, "counts": []}')
 def test_any_words_on_a_run_are_read_or_left_out(run: RunDirectory, catalogue: Catalogue, text: str) -> None:
-    for file in (listing.FILE, rights.OWNER_FILE, plan.DATA):
+    for file in (listing.FILE, rights.OWNER_FILE, plan.DATA_FILE):
         (run.path / file).write_bytes(text.encode("utf-8", errors="surrogatepass"))
     read = listing.read_notes(run)
     assert listing.change_notes(listing.RunNotes(), name=read.name, tags=read.tags, note=read.note) == read
     assert rights.owner_of(run) is None or isinstance(rights.owner_of(run), str)
-    known = plan.with_noted_data(run, catalogue)
+    known = plan.with_recorded_data(run, catalogue)
     assert all(isinstance(dataset.num_train, int) for dataset in known.datasets.values())
 
 
@@ -180,11 +180,11 @@ def test_noted_wrong_data_is_left_out(
     run: RunDirectory, catalogue: Catalogue, field: str, value: Any
 ) -> None:
     dataset = vars(next(iter(catalogue.datasets.values()))) | {"name": "own", "label": "Own"}
-    noted = run.path / plan.DATA
+    noted = run.path / plan.DATA_FILE
     noted.write_text(json.dumps({"dataset": dataset, "counts": {}}))
-    assert "own" in plan.with_noted_data(run, catalogue).datasets
+    assert "own" in plan.with_recorded_data(run, catalogue).datasets
     noted.write_text(json.dumps({"dataset": dataset | {field: value}, "counts": {}}))
-    assert plan.with_noted_data(run, catalogue) is catalogue
+    assert plan.with_recorded_data(run, catalogue) is catalogue
 
 
 @given(values, st.one_of(st.none(), values), st.one_of(st.none(), values))

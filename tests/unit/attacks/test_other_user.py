@@ -165,9 +165,9 @@ def test_a_planted_answer_of_the_catalogue_is_not_shown(
     planted = tmp_path / "catalogue.json"
     answer = {"models": [], "watched_paths": []}
     planted.write_text(json.dumps({"key": trainer_process.current_key(answer), "answer": answer}))
-    assert trainer_process.remembered(planted) == answer
+    assert trainer_process.read_cached(planted) == answer
     give_away(planted, monkeypatch)
-    assert trainer_process.remembered(planted) is None
+    assert trainer_process.read_cached(planted) is None
     assert f"{planted} is not used, because it belongs to" in capsys.readouterr().out
 
 
@@ -181,8 +181,8 @@ def test_nothing_is_kept_in_a_temporary_folder(tmp_path: Path, monkeypatch: pyte
     assert kept is not None and kept.is_relative_to(tmp_path / "mine") and mode(kept.parent) == 0o700
     give_away(kept.parent, monkeypatch)
     assert trainer_process.default_cache_file("catalogue") is None
-    trainer_process.remember(None, {})
-    assert trainer_process.remembered(None) is None
+    trainer_process.write_cached(None, {})
+    assert trainer_process.read_cached(None) is None
 
 
 @pytest.mark.parametrize("place", ["none", "a link he made", "his"])

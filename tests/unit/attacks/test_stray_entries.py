@@ -124,7 +124,7 @@ def test_whatever_lies_in_a_run_costs_only_that_run(place: Place, catalogue, qui
         rows = in_time("the list", store_of(place.runs_dir, catalogue).rows)
         assert any(row["run_id"] == good.run_id and row["state"] == "stopped" for row in rows)
         in_time("what is kept", lambda: starter.bytes_by_run(place.runs_dir, "ann"))
-        assert page._passes.is_alive
+        assert page._thread.is_alive
     finally:
         page.close()
 
@@ -185,7 +185,7 @@ def test_what_replaces_a_file_of_the_page_is_said(
         in_time("the bin", lambda: _or_error(lambda: run_bin.content(place.runs_dir)))
         # Without its state file the queue stops and reports it; it continues once the entry is removed.
         in_time("a start", lambda: _or_error(lambda: page.start(place.planned(), "ann")))
-        assert page._passes.is_alive
+        assert page._thread.is_alive
         if path.is_dir() and not path.is_symlink():
             path.rename(place.runs_dir.parent / "elsewhere")
         path.unlink(missing_ok=True)
@@ -222,16 +222,16 @@ def test_an_error_of_any_kind_is_told_and_the_next_pass_comes(
     assert page.trouble == "An error of the page itself (KeyError)."
     assert "something nobody has thought of" in caplog.text, "the log says where"
     wait_until("the next passes", lambda: num_passes >= 4 and page.trouble is None, 60)
-    assert page._passes.is_alive
+    assert page._thread.is_alive
     page.close()
 
 
 def test_a_queue_nobody_looks_after_is_shown(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     page = place.page()
-    assert not page._passes.is_alive, "its thread has not begun"
+    assert not page._thread.is_alive, "its thread has not begun"
     monkeypatch.setattr(page, "tick", lambda: time.sleep(3600))
     page.begin()
-    wait_until("the thread", lambda: page._passes.is_alive, 60)
+    wait_until("the thread", lambda: page._thread.is_alive, 60)
     monkeypatch.setattr(threads, "STUCK_AFTER_S", 0.1)
     wait_until("the page saying that it is stuck", lambda: "a disk may hang" in (page.trouble or ""), 60)
 

@@ -31,7 +31,7 @@ class Greeter:
         """Return a greeting and the name of the current user."""
         return {"words": " ".join([greeting] * times), "name": rights.current_user().name}
 
-    @operation(run="change", route=Route(path="/live/{run_id}/shout", most_bytes=99, not_an_object="no"))
+    @operation(run="change", route=Route(path="/live/{run_id}/shout", max_bytes=99, not_an_object="no"))
     async def shout(self, run: RunDirectory, words: str) -> str:
         """Return the run's id and the words."""
         return f"{run.run_id}: {words.upper()}"
@@ -62,7 +62,7 @@ def client(tmp_path: Path) -> TestClient:
     app = gr.mount_gradio_app(inside, demo, path="/")
 
     async def gate(scope: Any, receive: Any, send: Any) -> None:
-        with rights.asked_by(ANN):
+        with rights.acting_as(ANN):
             await app(scope | {rights.SCOPE_KEY: ANN}, receive, send)
 
     return TestClient(gate)
@@ -112,13 +112,13 @@ def test_one_person_starts_so_many_a_minute(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     for _ in range(10):
         pace.count(api)  # no limit without a login
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         for _ in range(3):
             pace.count(api)
         with pytest.raises(ValueError, match="a start 3 times within 60 seconds: wait 60 seconds"):
             pace.count(api)
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         pace.count(api)
     now[0] += 61
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         pace.count(api)

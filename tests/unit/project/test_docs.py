@@ -48,14 +48,14 @@ def test_every_operation_has_a_row_with_its_access_and_arguments() -> None:
     assert server.__name__ in sys.modules, "it imports every module with operations"
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("ddp_gui.")]
     kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
-    declared = {about.name: about for kind in kinds for about in operations.declared(kind)}
-    assert len(declared) > 50 and len(rows) == len(declared)
+    list_operations = {about.name: about for kind in kinds for about in operations.list_operations(kind)}
+    assert len(list_operations) > 50 and len(rows) == len(list_operations)
     accesses = {name: access for name, access, _ in rows}
-    assert accesses == {name: each.access for name, each in declared.items()}
+    assert accesses == {name: each.access for name, each in list_operations.items()}
     for name, _, arguments in rows:
         expected = [
             f"`{each.name}`" + ("" if each.default is Parameter.empty else f" = {json.dumps(each.default)}")
-            for each in declared[name].signature.parameters.values()
+            for each in list_operations[name].signature.parameters.values()
         ]
         places = [arguments.find(text) for text in expected]
         assert -1 not in places and places == sorted(places), f"/{name}: {expected}, but {arguments}"

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from ddp_gui.accounts import account_name
 from ddp_gui.auth import account_file, login_routes, sessions
 from ddp_gui.auth import login as login_module
-from ddp_gui.auth.account_file import Account, AccountError, AccountFile, checked_name
+from ddp_gui.auth.account_file import Account, AccountError, AccountFile, validate_name
 from ddp_gui.auth.login import MAX_WAITING, Login, LoginError, LoginLimits, TooManyTriesError
 from ddp_gui.auth.sessions import Sessions
 from ddp_gui.http.front import network_of
@@ -39,9 +39,9 @@ def run_command(file: Path, *words: str, given: str = "") -> subprocess.Complete
 def test_a_password_fits_only_itself() -> None:
     kept = account_file.hash_password("correct horse")
     assert "correct horse" not in json.dumps(kept)
-    assert account_file.fits_password("correct horse", kept)
-    assert not account_file.fits_password("correct horsf", kept)
-    assert not account_file.fits_password("correct horse", account_file.NOBODYS)
+    assert account_file.verify_password("correct horse", kept)
+    assert not account_file.verify_password("correct horsf", kept)
+    assert not account_file.verify_password("correct horse", account_file.DUMMY_HASH)
     assert account_file.hash_password("correct horse") != kept, "each has salt of its own"
 
 
@@ -49,13 +49,13 @@ def test_a_password_fits_only_itself() -> None:
 def test_what_was_kept_and_makes_no_sense_lets_nobody_in(broken: dict[str, object]) -> None:
     kept = {**class_of.cheap("secret"), **broken} if broken else {}
     with pytest.raises(ValueError, match="is damaged"):
-        account_file.fits_password("secret", kept)
+        account_file.verify_password("secret", kept)
 
 
 @pytest.mark.parametrize("name", ["", "Ännchen", "-a", "..", "a b", "x" * 33, "a\x00"])
 def test_a_name_that_could_be_mistaken_for_a_path_is_refused(name: str) -> None:
     with pytest.raises(AccountError):
-        checked_name(name)
+        validate_name(name)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_the_command_adds_lists_changes_and_removes(tmp_path: Path) -> None:
     again = run_command(path, "add", "ann", given="long enough\n")
     assert again.returncode == 1 and "set-password" in again.stderr
     before = AccountFile(path).read()["ann"]
-    assert before.role == "teacher" and account_file.fits_password("long enough", before.password)
+    assert before.role == "teacher" and account_file.verify_password("long enough", before.password)
     short = run_command(path, "set-password", "ann", given="short\n")
     assert short.returncode == 1 and "must have 8 to 200 characters" in short.stderr
     assert run_command(path, "remove", "ann").returncode == 0
@@ -139,7 +139,7 @@ def test_the_command_adds_a_class(tmp_path: Path) -> None:
     made = run_command(path, "add-class", str(names))
     name, password = made.stdout.split()
     assert name == "bob-oest" and "ann already exists" in made.stderr
-    assert account_file.fits_password(password, AccountFile(path).read()["bob-oest"].password)
+    assert account_file.verify_password(password, AccountFile(path).read()["bob-oest"].password)
     assert password not in path.read_text()
 
 
@@ -163,7 +163,7 @@ def file(tmp_path: Path) -> AccountFile:
 @pytest.fixture
 def cheap_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the check of an unknown name as cheap as that of the accounts here."""
-    monkeypatch.setattr(account_file, "NOBODYS", class_of.cheap("nobody's"))
+    monkeypatch.setattr(account_file, "DUMMY_HASH", class_of.cheap("nobody's"))
 
 
 @pytest.fixture
@@ -255,8 +255,8 @@ def test_one_phone_s_wrong_names_lock_nobody_else_out(clock) -> None:
 
 def test_guesses_from_many_addresses_lock_a_name_but_not_its_known_devices(clock) -> None:
     limits = LoginLimits(clock)
-    waits = [fail(limits, "ann", f"10.0.0.{n}") for n in range(login_module.FREE_FAILURES_OF_A_NAME + 1)]
-    assert waits[:-1] == [0.0] * login_module.FREE_FAILURES_OF_A_NAME and waits[-1] > 0
+    waits = [fail(limits, "ann", f"10.0.0.{n}") for n in range(login_module.FREE_FAILURES_PER_NAME + 1)]
+    assert waits[:-1] == [0.0] * login_module.FREE_FAILURES_PER_NAME and waits[-1] > 0
     limits.check("ann", "device 1", is_known=True)
     waits = [fail(limits, "ann", "device 1", is_known=True) for _ in range(login_module.FREE_FAILURES + 1)]
     assert waits[:-1] == [0.0] * login_module.FREE_FAILURES and waits[-1] > 0, "it may not guess for ever"

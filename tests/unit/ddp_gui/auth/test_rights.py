@@ -51,7 +51,7 @@ ANNS, NOBODYS = "fashion_mnist-cnn-1", "fashion_mnist-cnn-2"
     ],
 )
 def test_only_the_owner_and_teachers_change_a_run(store, person, run_id, may_change) -> None:
-    with rights.asked_by(person):
+    with rights.acting_as(person):
         assert store.open(run_id).run_id == run_id, "everybody may look, unless a teacher says otherwise"
         if may_change:
             assert store.open(run_id, to_change=True).run_id == run_id
@@ -62,7 +62,7 @@ def test_only_the_owner_and_teachers_change_a_run(store, person, run_id, may_cha
 
 def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
     store.class_settings.change(everyone_sees=False)
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         for look in (store.open, partial(store.open, to_change=True), store.view, store.row):
             with pytest.raises(ValueError, match="no run of this id") as hidden:
                 look(ANNS)
@@ -72,7 +72,7 @@ def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
         assert store.rows() == []
         assert store.changes().rows == []
     for person, seen in ((ANN, {ANNS}), (TEACHER, {ANNS, NOBODYS})):
-        with rights.asked_by(person):
+        with rights.acting_as(person):
             assert {row["run_id"] for row in store.rows()} == seen
             assert {row["run_id"] for row in store.changes().rows} == seen
 
@@ -80,7 +80,7 @@ def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
 def create_as(person: Person, runs_dir: Path, **values: str) -> str:
     """Create a run as this person, and return its id, which equals the predicted one."""
     config = Config(**values)
-    with rights.asked_by(person):
+    with rights.acting_as(person):
         told = next(rundir.next_run_ids(runs_dir, config, launcher.numbering(runs_dir)))
         made = rundir.create(
             runs_dir, config, lambda run: rights.note_owner(run, person.name), launcher.numbering(runs_dir)
@@ -102,7 +102,7 @@ def test_the_number_of_a_new_run_tells_nothing_of_hidden_ones(store) -> None:
 
 
 def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         before = store.changes()
         assert len(before.rows) == 2
         store.class_settings.change(everyone_sees=False)
@@ -112,28 +112,28 @@ def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:
         (store.runs_dir / ANNS / "config.json").unlink()
         store.listing.read_again([ANNS])
         assert store.changes(after.version).gone == {}
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         assert store.changes(after.version).gone == {ANNS: "ann"}
 
 
 def test_the_run_before_is_not_told_when_it_is_hidden(store) -> None:
     store.class_settings.change(everyone_sees=False)
     rights.note_owner(store.open(NOBODYS), "bob")
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         assert describe_configuration(store.open(NOBODYS), store)["before"] is None
     assert describe_configuration(store.open(NOBODYS), store)["before"]["run_id"] == ANNS
 
 
 def test_the_bin_keeps_whose_a_run_is(store) -> None:
     shelf = RunAdminApi(store)
-    with rights.asked_by(BOB), pytest.raises(Exception, match="belongs to ann"):
+    with rights.acting_as(BOB), pytest.raises(Exception, match="belongs to ann"):
         shelf.delete_runs([ANNS])
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         with pytest.raises(Exception, match="has no owner"):
             shelf.delete_runs([ANNS, NOBODYS])
         shelf.delete_runs([ANNS])
     shelf.delete_runs([NOBODYS])
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         assert {item["owner"] for item in shelf.list_bin()} == {"ann", None}
         assert shelf.empty_bin()["num_runs"] == 0
         for change in (shelf.restore_runs, shelf.empty_bin):
@@ -143,7 +143,7 @@ def test_the_bin_keeps_whose_a_run_is(store) -> None:
         assert shelf.list_bin() == []
         with pytest.raises(Exception, match="the id of a run in the bin"):
             shelf.restore_runs([ANNS])
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         assert [item["run_id"] for item in shelf.list_bin()] == [ANNS]
         shelf.restore_runs([ANNS])
         assert store.row(ANNS)["owner"] == "ann"
@@ -162,7 +162,7 @@ def test_only_a_teacher_changes_them_and_they_are_kept(tmp_path: Path) -> None:
     file = ClassSettingsFile(tmp_path)
     store = SimpleNamespace(class_settings=file, runs_dir=tmp_path)
     api = RunAdminApi(store)
-    with rights.asked_by(Person(name="ann", role="student")):
+    with rights.acting_as(Person(name="ann", role="student")):
         assert api.class_settings()["everyone_sees"] is True
         with pytest.raises(Exception, match="only a teacher can change the settings"):
             api.class_settings({"everyone_sees": False})
@@ -189,7 +189,7 @@ def access(tmp_path: Path) -> DataAccess:
 
 
 def may(access: DataAccess, person: rights.Person, **paths: str) -> bool:
-    with rights.asked_by(person):
+    with rights.acting_as(person):
         try:
             access.check(config.parse({"dataset": "own_table", **paths}))
         except ConfigError as error:
@@ -203,7 +203,7 @@ def test_students_have_their_uploads_and_what_is_allowed(access: DataAccess, tmp
         assert may(access, ANN, data_path=str(path))
     assert not may(access, BOB, data_path=str(anns))
     assert not may(access, NOBODY, data_path=str(anns))
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         assert access.own_uploads() == anns.parent
 
 
@@ -223,7 +223,7 @@ def test_no_other_path_here_is_theirs(access: DataAccess, tmp_path: Path, path: 
 
 def test_only_a_teacher_chooses_where_the_page_sends_data(access: DataAccess) -> None:
     forwarded = config.parse({"forward_to": "mlflow", "forward_address": "http://10.0.0.1:5000"})
-    with rights.asked_by(ANN), pytest.raises(ConfigError, match="only a teacher"):
+    with rights.acting_as(ANN), pytest.raises(ConfigError, match="only a teacher"):
         access.check(forwarded)
-    with rights.asked_by(EVE):
+    with rights.acting_as(EVE):
         access.check(forwarded)

@@ -40,7 +40,7 @@ def test_look_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(trainer_process.subprocess, "Popen", Begun)
     monkeypatch.setattr(trainer_process, "END_S", 0.5)
     with pytest.raises(InspectionError, match="took more than"):
-        trainer_process._answer_of(spawn([sys.executable, "-c", IGNORES_SIGTERM, str(tmp_path)]), 0.3)
+        trainer_process._run_inspection(spawn([sys.executable, "-c", IGNORES_SIGTERM, str(tmp_path)]), 0.3)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
@@ -54,7 +54,7 @@ def test_look_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_look_that_fails_says_why(script: str, words: str) -> None:
     with pytest.raises(InspectionError) as failed:
-        trainer_process._answer_of(spawn([sys.executable, "-c", script]), 60.0)
+        trainer_process._run_inspection(spawn([sys.executable, "-c", script]), 60.0)
     assert words in str(failed.value)
 
 
@@ -66,7 +66,7 @@ def test_files_of_a_killed_look_are_removed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(trainer_process.tempfile, "tempdir", str(tmp_path))
     script = "import os, tempfile; tempfile.mkdtemp(prefix='ddp-table-'); os.kill(os.getpid(), 9)"
     with pytest.raises(InspectionError):
-        trainer_process._answer_of(spawn([sys.executable, "-c", script]), 60.0)
+        trainer_process._run_inspection(spawn([sys.executable, "-c", script]), 60.0)
     assert not list(tmp_path.iterdir())
 
 

@@ -31,11 +31,11 @@ class Gate:
 
 
 def test_one_person_has_only_a_share_and_another_gets_the_next_thread() -> None:
-    workers, rude, ann = Workers("jobs", at_once=3, per_person=2, most_asked=10), Gate(), Gate()
-    with rights.asked_by(BOB):
+    workers, rude, ann = Workers("jobs", num_threads=3, per_person=2, max_requests=10), Gate(), Gate()
+    with rights.acting_as(BOB):
         bobs = [workers.submit(rude.work) for _ in range(8)]
     wait_until("two of Bob's", lambda: rude.going_on == 2, 60)
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         anns = workers.submit(ann.work)
     wait_until("Ann's", lambda: ann.going_on == 1, 60)
     assert rude.going_on == 2
@@ -52,7 +52,7 @@ def _is_taken(workers: Workers) -> bool:
 
 
 def test_whoever_goes_away_gives_back_what_was_counted() -> None:
-    workers, gate = Workers("jobs", at_once=1, per_person=1, most_asked=2), Gate()
+    workers, gate = Workers("jobs", num_threads=1, per_person=1, max_requests=2), Gate()
 
     async def leave() -> None:
         asked = [asyncio.create_task(workers.run(gate.work)) for _ in range(2)]
@@ -61,7 +61,7 @@ def test_whoever_goes_away_gives_back_what_was_counted() -> None:
             each.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
 
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         asyncio.run(leave())
         gate.is_open.set()
         wait_until("room again", lambda: _is_taken(workers), 60)
@@ -75,7 +75,7 @@ class Reader:
         self._workers = workers
 
     async def take(self) -> None:
-        with rights.asked_by(self.person):
+        with rights.acting_as(self.person):
             await GeneratedFile(self._workers, iter([b"a", b"b"]), "a.csv", "text/csv")(
                 SCOPE, self.stay, self.get
             )
@@ -94,7 +94,7 @@ SCOPE = {"type": "http", "method": "GET", "asgi": {"spec_version": "2.3"}}
 
 
 def test_open_files_are_limited_for_one_person_and_for_all_together() -> None:
-    workers = Workers("exports", at_once=2, per_person=1, most_asked=8, most_open=8)
+    workers = Workers("exports", num_threads=2, per_person=1, max_requests=8, max_open_files=8)
 
     async def ask() -> None:
         crowd = [rights.Person(name=f"p{number}", role="student") for number in range(4)]
@@ -121,8 +121,8 @@ def test_open_files_are_limited_for_one_person_and_for_all_together() -> None:
 
 
 def test_who_does_not_read_a_file_gives_back_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_module, "TAKEN_WITHIN_S", 0.05)
-    workers = Workers("exports", at_once=1, per_person=1, most_asked=1, most_open=4)
+    monkeypatch.setattr(workers_module, "CHUNK_TIMEOUT_S", 0.05)
+    workers = Workers("exports", num_threads=1, per_person=1, max_requests=1, max_open_files=4)
 
     async def ask() -> None:
         rude = Reader(BOB, workers)
@@ -137,7 +137,7 @@ def test_who_does_not_read_a_file_gives_back_its_place(monkeypatch: pytest.Monke
 
 
 def test_a_route_answers_429_where_somebody_asks_too_much() -> None:
-    workers, gate = Workers("jobs", at_once=1, per_person=1, most_asked=1), Gate()
+    workers, gate = Workers("jobs", num_threads=1, per_person=1, max_requests=1), Gate()
     router = Router()
 
     @router.get("/slow")
@@ -149,11 +149,11 @@ def test_a_route_answers_429_where_somebody_asks_too_much() -> None:
     app.include_router(router)
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
-        with rights.asked_by(BOB):
+        with rights.acting_as(BOB):
             await app(scope, receive, send)
 
     client = TestClient(served)
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         first = workers.submit(gate.work)
     answer = client.get("/slow?words=hi")
     assert answer.status_code == 429

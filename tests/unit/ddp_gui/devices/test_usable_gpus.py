@@ -67,7 +67,7 @@ def test_the_page_and_its_jobs_see_gpus_by_uuid(monkeypatch: pytest.MonkeyPatch,
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     here = capacity.read()
     assert (here.num_gpus, here.gpu_names) == (1, ("NVIDIA Slower",))
-    assert missing.what_is_unclear(1) == []
+    assert missing.find_unclear_gpus(1) == []
 
 
 def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
@@ -121,15 +121,15 @@ def test_machine_and_queue_say_why_too(unusable: capacity.Machine, tmp_path: Pat
 def test_a_container_cannot_see_others_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, FIRST)
     monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
-    assert Devices(tmp_path, None).sample().note is None and missing.what_is_unclear(1) == []
+    assert Devices(tmp_path, None).sample().note is None and missing.find_unclear_gpus(1) == []
     monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026532198]")
     note = Devices(tmp_path, None).sample().note
     assert note is not None and "a container or in WSL2 and cannot see programs outside of it" in note
-    (said,) = missing.what_is_unclear(1)
+    (said,) = missing.find_unclear_gpus(1)
     assert (
         "cannot see programs outside of it" in said.meaning and "WSL2" in said.meaning and not said.is_problem
     )
-    assert missing.what_is_unclear(0) == [], "where there is no GPU nothing is missing"
+    assert missing.find_unclear_gpus(0) == [], "where there is no GPU nothing is missing"
     monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
     assert hardware.sees_all_processes()
     monkeypatch.setattr(hardware, "_WINDOWS_DRIVER", tmp_path)
@@ -140,5 +140,5 @@ def test_names_by_cudas_own_order_are_said_to_be_unclear(monkeypatch: pytest.Mon
     use(monkeypatch, FIRST, SECOND)
     monkeypatch.setattr(hardware, "sees_all_processes", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    (said,) = missing.what_is_unclear(1)
+    (said,) = missing.find_unclear_gpus(1)
     assert "by UUID" in said.meaning and said.is_problem

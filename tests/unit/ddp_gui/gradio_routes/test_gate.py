@@ -22,7 +22,7 @@ from ddp_gui.auth import rights
 from ddp_gui.auth.rights import DataAccess
 from ddp_gui.gradio_routes import callers
 from ddp_gui.gradio_routes.gate import Gate
-from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_FILES, Functions, checked_body
+from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_FILES, Functions, read_checked_body
 from ddp_gui.http import front
 from ddp_gui.http.front import MAX_BYTES, MAX_PARTS, MAX_VALUES, Front, Refused
 from tests.unit.class_of import BOB
@@ -191,7 +191,7 @@ def test_an_address_and_headers_of_too_many_bytes_are_refused() -> None:
 
 
 def test_one_sender_has_only_so_many_requests_at_once_and_the_others_theirs() -> None:
-    counted = front.RequestCounter(most=2)
+    counted = front.RequestCounter(max_requests=2)
     with counted.admit("a"), counted.admit("a"):
         with pytest.raises(Refused, match="Too many requests at once") as refused:
             counted.admit("a").__enter__()
@@ -223,7 +223,7 @@ def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pyte
     # A window that has fetched all of its results.
     queue.pending_messages_per_session["bob~open"] = Queue()
     queue.pending_event_ids_session["bob~open"] = set()
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         for session in ("ann~a", *(f"bob~{number}" for number in range(4))):
             queue.pending_messages_per_session[session] = Queue()
             queue.pending_event_ids_session[session] = set()
@@ -257,7 +257,7 @@ def passed_on(incoming: Path, *pieces: bytes, called: str | None = None, inputs:
         return waiting.pop(0) if waiting else {"type": "http.disconnect"}
 
     async def ask() -> bytes:
-        again = await checked_body(
+        again = await read_checked_body(
             receive, incoming, Functions(names=NAMES, called=called, inputs=dict(inputs))
         )
         message = await again()

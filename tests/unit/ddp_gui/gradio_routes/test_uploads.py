@@ -22,17 +22,17 @@ CLASS = [Person(name=f"student{number}", role="student") for number in range(8)]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return uploads.folder_beside(tmp_path / "runs")
+    return uploads.uploads_folder(tmp_path / "runs")
 
 
 @pytest.fixture
 def uploaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Uploads:
-    monkeypatch.setattr(uploads, "LEFT_FREE_BYTES", 0)
+    monkeypatch.setattr(uploads, "RESERVED_BYTES", 0)
     return Uploads(folder, DataAccess(folder))
 
 
 def arrive(uploaded: Uploads, name: str = "data.csv", words: bytes = b"x") -> Path:
-    with uploaded.receiving(len(words)) as place:
+    with uploaded.make_upload_folder(len(words)) as place:
         (place / name).write_bytes(words)
     return place / name
 
@@ -50,17 +50,17 @@ def test_an_upload_never_replaces_another(folder: Path, uploaded: Uploads, name:
         assert target.read_text() == str(number)
     assert (folder / kept).read_text() == "0"
     assert len(files_below(folder)) == 2
-    assert list(uploaded.incoming_of_sender().iterdir()) == []
+    assert list(uploaded.user_incoming_folder().iterdir()) == []
 
 
 def test_nobody_takes_what_somebody_else_uploaded(uploaded: Uploads) -> None:
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         anns = arrive(uploaded)
     everybodys = arrive(uploaded)
     for path in (anns, everybodys):
-        with rights.asked_by(BOB), pytest.raises(ValueError, match="the file was not uploaded"):
+        with rights.acting_as(BOB), pytest.raises(ValueError, match="the file was not uploaded"):
             uploaded.keep(str(path))
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         assert uploaded.keep(str(anns)).read_text() == "x"
 
 
@@ -100,7 +100,7 @@ def test_what_nobody_took_for_an_hour_is_deleted_and_the_rest_is_not(uploaded: U
 
 
 def test_what_is_broken_off_leaves_nothing(uploaded: Uploads) -> None:
-    with pytest.raises(FileNotFoundError), uploaded.receiving(5) as place:
+    with pytest.raises(FileNotFoundError), uploaded.make_upload_folder(5) as place:
         (place / "no folder").touch() or (place / "none" / "file").touch()
     assert not place.exists()
 
@@ -108,15 +108,15 @@ def test_what_is_broken_off_leaves_nothing(uploaded: Uploads) -> None:
 @pytest.fixture
 def small(uploaded: Uploads, monkeypatch: pytest.MonkeyPatch) -> Uploads:
     """Return uploads limited to 100 bytes in total and 60 per user."""
-    monkeypatch.setattr(uploads, "MAX_KEPT_BYTES", 100)
-    monkeypatch.setattr(uploads, "MAX_KEPT_BYTES_OF_ONE", 60)
-    monkeypatch.setattr(uploads, "FEWEST_BYTES", 1)
+    monkeypatch.setattr(uploads, "MAX_STORED_BYTES", 100)
+    monkeypatch.setattr(uploads, "MAX_STORED_BYTES_PER_USER", 60)
+    monkeypatch.setattr(uploads, "MIN_COUNTED_BYTES", 1)
     return uploaded
 
 
 def has_room(uploaded: Uploads, size_bytes: int) -> bool:
     try:
-        with uploaded.receiving(size_bytes) as place:
+        with uploaded.make_upload_folder(size_bytes) as place:
             place.rmdir()
             return True
     except NoRoomError:
@@ -124,25 +124,25 @@ def has_room(uploaded: Uploads, size_bytes: int) -> bool:
 
 
 def test_the_room_is_shared_and_limited_per_person(small: Uploads, monkeypatch: pytest.MonkeyPatch) -> None:
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         arrive(small, words=bytes(30))  # not kept yet
         small.keep(str(arrive(small, words=bytes(25))))
         assert has_room(small, 5) and not has_room(small, 6)
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         assert has_room(small, 45) and not has_room(small, 46)
     # Without logins the limit per user does not apply.
     assert has_room(small, 45) and not has_room(small, 46)
-    monkeypatch.setattr(uploads, "FEWEST_BYTES", 40)
+    monkeypatch.setattr(uploads, "MIN_COUNTED_BYTES", 40)
     assert not has_room(small, 1), "small files count as more than they are"
-    monkeypatch.setattr(uploads, "FEWEST_BYTES", 1)
-    monkeypatch.setattr(uploads, "LEFT_FREE_BYTES", 2**80)
+    monkeypatch.setattr(uploads, "MIN_COUNTED_BYTES", 1)
+    monkeypatch.setattr(uploads, "RESERVED_BYTES", 2**80)
     assert not has_room(small, 1), "the disk keeps some room"
 
 
 def test_what_others_upload_at_this_moment_counts_as_what_it_may_become(small: Uploads) -> None:
-    with rights.asked_by(ANN), small.receiving(50) as place:
+    with rights.acting_as(ANN), small.make_upload_folder(50) as place:
         (place / "begun").write_bytes(bytes(30))
-        with rights.asked_by(BOB):
+        with rights.acting_as(BOB):
             assert has_room(small, 50) and not has_room(small, 51)
         assert has_room(small, 10) and not has_room(small, 11)
 
@@ -151,7 +151,7 @@ def test_of_many_that_begin_at_once_only_as_many_pass_as_there_is_room_for(small
     together = threading.Barrier(len(CLASS))
 
     def upload(person: Person) -> bool:
-        with rights.asked_by(person):
+        with rights.acting_as(person):
             together.wait(60)
             try:
                 arrive(small, words=bytes(30))

@@ -94,7 +94,7 @@ def served(
         socket.AF_INET,
         proxies,
         is_one_users=is_one_users,
-        believes_names=believes_names,
+        trusts_proxy_names=believes_names,
         lets_phones_in=phones is not None,
     )
     with listener:
@@ -115,7 +115,7 @@ def served(
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     monkeypatch.setattr(connections, "HEADERS_WITHIN_S", WITHIN_S)
-    monkeypatch.setattr(connections, "BODY_GOES_ON_WITHIN_S", WITHIN_S)
+    monkeypatch.setattr(connections, "BODY_PAUSE_LIMIT_S", WITHIN_S)
     with served() as here:
         yield here
 
@@ -164,7 +164,7 @@ def test_who_drips_gains_no_time(address: tuple[str, int], begun: bytes) -> None
 
 def test_who_waits_for_a_slow_answer_gets_it_and_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEADERS_WITHIN_S", ROOMY_S)
-    monkeypatch.setattr(connections, "BODY_GOES_ON_WITHIN_S", WITHIN_S)
+    monkeypatch.setattr(connections, "BODY_PAUSE_LIMIT_S", WITHIN_S)
     with served(application=slow_app) as address:
         client = http.client.HTTPConnection(*address, timeout=300)
         for wait_s in (0.0, 1.2 * ROOMY_S):
@@ -205,7 +205,7 @@ def test_whoever_holds_connections_shuts_nobody_out(monkeypatch: pytest.MonkeyPa
 
 
 def test_one_address_has_its_share_and_all_together_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 4)
+    monkeypatch.setattr(listening, "MAX_PER_ADDRESS", 4)
     monkeypatch.setattr(listening, "MAX_CONNECTIONS", 6)
     with served() as address, contextlib.ExitStack() as held:
         first = [held.enter_context(begin(address, "127.0.0.2")) for _ in range(5)]
@@ -220,7 +220,7 @@ def test_one_address_has_its_share_and_all_together_theirs(monkeypatch: pytest.M
 
 
 def test_what_is_being_answered_is_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 2)
+    monkeypatch.setattr(listening, "MAX_PER_ADDRESS", 2)
     asked: list[str] = []
     may_answer = threading.Event()
 
@@ -242,7 +242,7 @@ def test_what_is_being_answered_is_never_ended(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("proxies", ["127.0.0.2", "10.0.0.1, 127.0.0.0/8", "*"])
 def test_behind_a_proxy_only_the_total_limit_counts(monkeypatch: pytest.MonkeyPatch, proxies: str) -> None:
-    monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 1)
+    monkeypatch.setattr(listening, "MAX_PER_ADDRESS", 1)
     monkeypatch.setattr(listening, "MAX_CONNECTIONS", 3)
     with served(proxies) as address, contextlib.ExitStack() as held:
         senders = [held.enter_context(begin(address, "127.0.0.2")) for _ in range(4)]
@@ -365,11 +365,11 @@ def test_another_user_s_connections_close_none_of_ours(monkeypatch: pytest.Monke
         raise AssertionError("the table of all connections was read")
 
     monkeypatch.setattr(listening, "_read_table", read)
-    monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 4)
+    monkeypatch.setattr(listening, "MAX_PER_ADDRESS", 4)
     for is_one_users in (True, False):
         with served(is_one_users=is_one_users) as address, contextlib.ExitStack() as held:
             ours = [held.enter_context(begin(address, "127.0.0.1")) for _ in range(4)]
-            for number in range(listening.MAX_IN_A_ROW + 8):
+            for number in range(listening.MAX_ACCEPTED_AT_ONCE + 8):
                 uid = UID if number % 2 else UID - 1
                 held.enter_context(begin_as_other_user(address, b"", uid))
             assert answered(address, "127.0.0.1")
@@ -417,9 +417,9 @@ def test_a_connection_of_our_own_is_told_from_one_that_nobody_holds(host: str) -
 def test_under_wsl_a_browser_of_windows_gets_in(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         uid = listening.owner(("127.0.0.1", 1), server.getsockname())
-        assert not listening.is_of_page(uid), "nobody holds such a connection"
+        assert not listening.is_page_owner(uid), "nobody holds such a connection"
         monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
-        assert listening.is_of_page(uid)
+        assert listening.is_page_owner(uid)
 
 
 @needs_a_second_user

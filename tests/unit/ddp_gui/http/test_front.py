@@ -186,7 +186,7 @@ def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytes
 
 
 def test_who_has_opened_too_much_alone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login_routes, "MAX_AT_ONCE_OF_ONE", 3)
+    monkeypatch.setattr(login_routes, "MAX_REQUESTS_PER_USER", 3)
     login = Login(class_of.make(tmp_path / "accounts.json"), "session")
     opened: list[str] = []
 

@@ -44,7 +44,7 @@ def served(proxy: OwnProxy | None, method: str = "GET", **headers: str) -> tuple
     if method == "POST":
         scope["headers"].append((b"content-length", b"0"))
     front = Front(Gate(app, "127.0.0.1", (), proxy), "")
-    asyncio.run((front if proxy is None else proxy.around(front))(scope, receive, send))
+    asyncio.run((front if proxy is None else proxy.wrap(front))(scope, receive, send))
     return sent[0]["status"], {**seen, "answer": dict(sent[0]["headers"])}
 
 
@@ -89,8 +89,8 @@ def test_jobs_do_not_inherit_the_variables_and_values_are_origins() -> None:
         FRAMES_VARIABLE: f"{FRAME} {COLAB}",
         "PATH": "/bin",
     }
-    assert OwnProxy.take(variables) == OwnProxy(origin=COLAB, frames=(FRAME, COLAB))
-    assert variables == {"PATH": "/bin"} and OwnProxy.take(variables) is None
+    assert OwnProxy.from_environment(variables) == OwnProxy(origin=COLAB, frames=(FRAME, COLAB))
+    assert variables == {"PATH": "/bin"} and OwnProxy.from_environment(variables) is None
     for value in ("abc.example", "https://a/b", "https://a;script-src *", "ftp://a", "https://*.example"):
         with pytest.raises(ValueError, match="is not an origin"):
-            OwnProxy.take({ORIGIN_VARIABLE: value})
+            OwnProxy.from_environment({ORIGIN_VARIABLE: value})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.auth.rights import asked_by
+from ddp_gui.auth.rights import acting_as
 from ddp_gui.learn import progress
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.progress import ProgressFiles, class_csv
@@ -24,7 +24,7 @@ LOCKED = {"prediction": 0, "isLocked": True}
 def test_they_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "MAX_LESSONS", 3)
     files = ProgressFiles(tmp_path)
-    with asked_by(ANN):
+    with acting_as(ANN):
         for name in ("a", "b", "c", "a", "d"):
             files.keep(name, LOCKED)
         assert list(files.of_current_user()) == ["c", "a", "d"]
@@ -32,7 +32,7 @@ def test_they_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_somebody_has_damaged_is_left_out(tmp_path: Path) -> None:
     files = ProgressFiles(tmp_path)
-    with asked_by(ANN):
+    with acting_as(ANN):
         files.keep("batch", LOCKED)
         files.keep("seeds", LOCKED)
         path = tmp_path / ".class" / "progress" / "ann.json"
@@ -51,7 +51,7 @@ def test_the_teachers_table_has_a_row_for_each_lesson_and_no_formula(tmp_path: P
     (folder / "batch.md").write_text(LESSON)
     files = ProgressFiles(tmp_path)
     attempt = {"choice": "=cmd()", "runId": "run-1"}
-    with asked_by(ANN):
+    with acting_as(ANN):
         told = LOCKED | {
             "isStarted": True,
             "runs": ["run-1"],
@@ -62,7 +62,7 @@ def test_the_teachers_table_has_a_row_for_each_lesson_and_no_formula(tmp_path: P
         files.keep("code:two-ranks", {"isStarted": True, "numTries": 3, "isDone": True, "code": "=1"})
         files.keep("code:shard-the-data", {"code": "import torch"})  # not run, so not in the table
         files.keep("gone", LOCKED | {"prediction": [-1.0] * 9, "poll": "k3m9x2ab"})
-    with asked_by(BOB):
+    with acting_as(BOB):
         files.keep("batch", {"prediction": 1})  # not locked, so not in the table
     rows = list(
         csv.DictReader(io.StringIO(class_csv(files.everybody(), Library([folder]).read()[0]).decode()))

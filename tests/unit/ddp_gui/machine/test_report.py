@@ -24,7 +24,7 @@ from ddp_gui.machine.communication import CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.plan.catalogue import CatalogueError
-from ddp_gui.plan.package_install import how_to_get
+from ddp_gui.plan.package_install import describe_missing
 from tests.harness import wait_until
 from tests.unit.fake_gpus import FakeGpu, OldNvml
 from trainers.engines.local.engine import LocalEngine
@@ -123,7 +123,7 @@ def test_data_sets_and_broken_plugins_come_from_the_catalogue() -> None:
     led_up = {"name": "names", "label": "Names", "how": "Names (2 MB); get them with: pip install faker"}
     both = {"name": "m", "label": "M", "how": "Digits; get them with: npm install m. Without npm: pip x"}
     plain = {"name": "p", "label": "P", "how": "Ask the teacher."}
-    names, m, p = map(how_to_get, (led_up, both, plain))
+    names, m, p = map(describe_missing, (led_up, both, plain))
     assert (names.meaning, names.command) == ("Names (2 MB).", f"{sys.executable} -m pip install faker")
     assert (m.meaning, m.command) == ("Digits. Without npm: pip x", "npm install m")
     assert (p.meaning, p.command) == ("Ask the teacher.", None)

@@ -15,7 +15,7 @@ import pytest
 from gradio import networking, tunneling
 
 from ddp_gui import notebook
-from ddp_gui.auth.account_file import AccountFile, fits_password
+from ddp_gui.auth.account_file import AccountFile, verify_password
 from ddp_gui.http.own_proxy import FRAMES_VARIABLE, ORIGIN_VARIABLE, SECRET_HEADER, SECRET_VARIABLE
 from ddp_gui.notebook import page as page_module
 from ddp_gui.notebook import show_page
@@ -78,7 +78,7 @@ def test_the_tunnel_is_off_by_default_and_its_page_has_a_generated_login(
     name, file = options
     assert name == "--auth-file" and Path(file).stat().st_mode & 0o077 == 0
     (account,) = AccountFile(Path(file)).read().values()
-    assert len(password) >= 20 and fits_password(password, account.password)
+    assert len(password) >= 20 and verify_password(password, account.password)
     show_page(share=True)
     assert served[1][4] != password
 

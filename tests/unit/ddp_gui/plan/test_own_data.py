@@ -40,28 +40,28 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         paths.append(config.data_path)
         return inspection_of()
 
-    monkeypatch.setattr(own_data, "_ask", ask)
+    monkeypatch.setattr(own_data, "_inspect", ask)
     return paths
 
 
 def inspect_now(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Inspection:
-    return asyncio.run(own.inspect(config, anew=anew))
+    return asyncio.run(own.inspect(config, ignore_cache=anew))
 
 
 def test_data_is_looked_at_again_when_it_changed_or_on_demand(tmp_path: Path, asked: list[str]) -> None:
     (tmp_path / "cats").mkdir()
     own, config = OwnData(), config_module.parse({"dataset": "own", "data_path": str(tmp_path)})
-    assert own.remembered(config) is None
+    assert own.find_cached(config) is None
     first = inspect_now(own, config)
-    assert inspect_now(own, config) is first and own.remembered(config) is first
+    assert inspect_now(own, config) is first and own.find_cached(config) is first
     assert len(asked) == 1
     (tmp_path / "cats" / "1.png").write_bytes(b"x")
-    assert own.remembered(config) is None, "a picture came into a class folder"
+    assert own.find_cached(config) is None, "a picture came into a class folder"
     inspect_now(own, config)
     inspect_now(own, config, anew=True)
     assert len(asked) == 3
     other = config_module.parse({"dataset": "own", "data_path": str(tmp_path), "label_column": "kind"})
-    assert own.remembered(other) is None, "asked for another label"
+    assert own.find_cached(other) is None, "asked for another label"
     with pytest.raises(ConfigError, match="data_path is ''; allowed: the path of a folder or zip"):
         inspect_now(own, config_module.parse({"dataset": "own"}))
     assert len(asked) == 3

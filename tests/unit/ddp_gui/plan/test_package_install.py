@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ddp_gui.plan import package_install
-from ddp_gui.plan.package_install import Install, PackageInstalls, explain, how_to_get
+from ddp_gui.plan.package_install import Install, PackageInstalls, describe_missing, explain
 from tests.harness import wait_until
 from trainers.files import installation
 
@@ -32,7 +32,7 @@ def entry(requirement: str | None, name: str = "names") -> dict[str, str | None]
 
 def installs(*entries: dict[str, str | None], **more: Any) -> PackageInstalls:
     catalogue = SimpleNamespace(unavailable=entries)
-    return PackageInstalls(SimpleNamespace(get=lambda now=False: catalogue), **more)
+    return PackageInstalls(SimpleNamespace(get=lambda check_now=False: catalogue), **more)
 
 
 def ended(install: Install) -> Install:
@@ -129,8 +129,8 @@ def test_only_one_pinned_package_is_installed(requirement: str | None) -> None:
             page.start(name)
     with pytest.raises(ValueError, match="nothing was installed"):
         page.find("names")
-    assert how_to_get(entry(requirement)).data_set is None
-    way = how_to_get(entry("faker==40.54.0"))
+    assert describe_missing(entry(requirement)).data_set is None
+    way = describe_missing(entry("faker==40.54.0"))
     assert (way.data_set, way.command) == ("names", package_install.command("faker==40.54.0"))
 
 

@@ -309,9 +309,9 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: Catalogue) -
     row |= {"num_ranks": 2, "values": {name: getattr(config, name) for name in recipe.FIELDS}}
     (tmp_path / "recipes.json").write_text(json.dumps({"rows": [row]}))
     monkeypatch.setattr(recipe, "MEASURED", tmp_path / "recipes.json")
-    recipe._measured.cache_clear()
+    recipe._load_measured.cache_clear()
     yield
-    recipe._measured.cache_clear()
+    recipe._load_measured.cache_clear()
 
 
 @pytest.mark.usefixtures("measured")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ddp_gui.queue.policy import (
-    PATIENCE_S,
+    RESERVE_AFTER_S,
     Capacity,
     Limits,
     Rules,
@@ -18,7 +18,7 @@ from ddp_gui.queue.policy import (
     Waiting,
     could_fit,
     decide,
-    in_order,
+    queue_order,
 )
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
@@ -39,7 +39,7 @@ def started(situation: Situation, now: float = 1.0) -> list[str]:
 
 
 def line(situation: Situation, now: float = 1.0) -> list[str]:
-    return [run.run_id for run in in_order(situation, now)]
+    return [run.run_id for run in queue_order(situation, now)]
 
 
 def test_people_take_turns_however_many_runs_one_of_them_asks_for() -> None:
@@ -71,9 +71,9 @@ def test_small_runs_pass_a_large_one_for_ten_minutes_and_then_wait_for_it() -> N
     waiting = [waits("large", "ann", num_ranks=4, asked=0), waits("small", "bob", asked=1)]
     running = [runs("r0", "carl", num_ranks=2)]
     situation = Situation(waiting=waiting, running=running, capacity=Capacity(cpu_ranks=4))
-    assert started(situation, PATIENCE_S - 1) == ["small"]
-    assert started(situation, PATIENCE_S + 1) == []
-    assert started(replace(situation, running=[]), PATIENCE_S + 1) == ["large"]
+    assert started(situation, RESERVE_AFTER_S - 1) == ["small"]
+    assert started(situation, RESERVE_AFTER_S + 1) == []
+    assert started(replace(situation, running=[]), RESERVE_AFTER_S + 1) == ["large"]
 
 
 def test_a_run_that_can_never_fit_keeps_nobody_back() -> None:
@@ -84,7 +84,7 @@ def test_a_run_that_can_never_fit_keeps_nobody_back() -> None:
         waits("gpu", "bob", asked=3, kind="cuda"),
     ]
     capacity = Capacity(gpus=GPUS, occupied=frozenset({"GPU-a"}), cpu_ranks=4)
-    assert started(Situation(waiting=waiting, capacity=capacity), 10 * PATIENCE_S) == ["small", "gpu"]
+    assert started(Situation(waiting=waiting, capacity=capacity), 10 * RESERVE_AFTER_S) == ["small", "gpu"]
 
 
 def test_a_person_at_the_limit_keeps_nobody_back() -> None:
@@ -92,7 +92,7 @@ def test_a_person_at_the_limit_keeps_nobody_back() -> None:
     rules = Rules(everybody=Limits(num_ranks=2), people={"zoe": Limits()})
     situation = Situation(waiting=waiting, running=[runs("ann-0", "ann", 1)], rules=rules)
     situation = replace(situation, capacity=Capacity(cpu_ranks=3))
-    assert started(situation, 10 * PATIENCE_S) == ["bob-1"]
+    assert started(situation, 10 * RESERVE_AFTER_S) == ["bob-1"]
 
 
 def a_day(chance: random.Random) -> tuple[Situation, dict[str, float]]:

@@ -31,7 +31,7 @@ def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, c
     line.start(place.planned(), "ann")
     anns, bobs = line.start(place.planned(), "ann").run, line.start(place.planned(), "bob").run
     view = view_of(place, line, catalogue)
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         page = view.page(
             BOB, lambda run_id: rights.owner_of(anns.__class__(place.runs_dir / run_id)) == "bob"
         )
@@ -45,7 +45,9 @@ def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, c
 
 
 def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
-    place.devices = FakeDevices(2, FOUR_GPUS[:2], **{"GPU-0": Users(others=("blender of eve (pid 7)",))})
+    place.devices = FakeDevices(
+        2, FOUR_GPUS[:2], **{"GPU-0": Users(other_programs=("blender of eve (pid 7)",))}
+    )
     line = place.page()
     line.start(place.planned(), "ann")
     second = line.start(place.planned(), "bob").run
@@ -55,14 +57,14 @@ def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     said = view.place(on_gpus.run_id)
     assert said["can_share_gpus"] and "GPU 0: blender of eve (pid 7)" in said["why"]
     place.devices.now = replace(place.devices.now, users={}, being_checked=frozenset({"GPU-1"}))
-    assert "A check of this machine is running" in view.place(on_gpus.run_id, afresh=True)["why"]
+    assert "A check of this machine is running" in view.place(on_gpus.run_id, force_refresh=True)["why"]
     gpus = view.page(EVE, lambda _: True)["devices"]["gpus"]
     assert [gpu["others"] for gpu in gpus] == [[], ["the check of this machine"]]
     line.pause(True)
-    assert view.place(second.run_id, afresh=True)["why"].startswith("The queue is paused")
+    assert view.place(second.run_id, force_refresh=True)["why"].startswith("The queue is paused")
     line.pause(False)
-    line.take_out(second)
-    assert view.place(second.run_id, afresh=True)["place"] is None
+    line.remove_from_queue(second)
+    assert view.place(second.run_id, force_refresh=True)["place"] is None
 
 
 def test_the_wait_ends_with_the_live_run(place: Place, catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +72,7 @@ def test_the_wait_ends_with_the_live_run(place: Place, catalogue, monkeypatch: p
     line.start(place.planned(), "ann")
     view = view_of(place, line, catalogue)
     monkeypatch.setattr(view, "_remaining_s", lambda _run: 240.0)
-    told = expected_wait(view.view(afresh=True), "ann", "cpu", 2, may_share=False)
+    told = expected_wait(view.view(force_refresh=True), "ann", "cpu", 2, may_share=False)
     assert told == {"place": 1, "starts_in_s": 240.0, "words": "1st in the queue, starts in about 4 min"}
 
 

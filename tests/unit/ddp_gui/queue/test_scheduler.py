@@ -138,11 +138,11 @@ def test_a_run_that_is_taken_out_has_stopped_and_says_why(place: Place) -> None:
     line = place.page()
     line.start(place.planned(), "ann")
     run = line.start(place.planned(), "bob").run
-    assert line.take_out(run)
+    assert line.remove_from_queue(run)
     assert liveness.read_status(run).state == "stopped"
     assert events.last(run.events)["reason"] == starter.TAKEN_OUT
     assert line.order() == [] and not run.queued.exists()
-    assert not line.take_out(run), "it is not in the line any more"
+    assert not line.remove_from_queue(run), "it is not in the line any more"
 
 
 def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(place: Place) -> None:
@@ -156,7 +156,7 @@ def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(plac
     assert run.read_config().nproc_per_node == 1
     with pytest.raises(ValueError, match="is already in the queue"):
         line.resume(run, 60, place.planned(num_ranks=1), "ann")
-    assert line.take_out(run)
+    assert line.remove_from_queue(run)
     assert liveness.read_status(run).state == "finished", "what it was"
     assert run.read_config().nproc_per_node == 2
     line.resume(run, 60, place.planned(num_ranks=1), "ann")
@@ -304,7 +304,7 @@ def test_limits_are_kept_and_said_in_plain_words(place: Place) -> None:
         place.page(FakeDevices(2)).start(place.planned(num_ranks=3), "zoe")
     assert line.start(place.planned(num_ranks=5), "zoe").place is None, "she has limits of her own"
     line.set_limits("zoe", None)
-    assert place.page().snapshot().situation.rules.of("zoe").num_ranks == 2
+    assert place.page().snapshot().situation.rules.limits_of("zoe").num_ranks == 2
 
 
 def test_who_keeps_too_much_is_told_how_much_and_what_to_delete(place: Place) -> None:
@@ -337,7 +337,9 @@ def test_a_run_over_its_minutes_is_told_to_save_and_stop_once(place: Place) -> N
 
 
 def test_gpus_go_to_one_run_each_and_somebody_else_s_are_left_alone(place: Place) -> None:
-    place.devices = FakeDevices(None, FOUR_GPUS, **{"GPU-1": Users(others=("blender of eve (pid 7)",))})
+    place.devices = FakeDevices(
+        None, FOUR_GPUS, **{"GPU-1": Users(other_programs=("blender of eve (pid 7)",))}
+    )
     line = place.page()
     two = place.planned(num_ranks=2, machine=SERVER)
     first, second = line.start(two, "ann"), line.start(two, "bob")
@@ -422,7 +424,9 @@ def test_by_default_a_run_takes_the_gpus_that_are_free_now_and_the_form_says_who
     """On a shared server, a first click on all GPUs would wait for programs of other users."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml([FakeGpu(uuid=gpu.uuid) for gpu in FOUR_GPUS]))
-    place.devices = FakeDevices(None, FOUR_GPUS, **{"GPU-1": Users(others=("blender of eve (pid 7)",))})
+    place.devices = FakeDevices(
+        None, FOUR_GPUS, **{"GPU-1": Users(other_programs=("blender of eve (pid 7)",))}
+    )
     line = place.page()
     here = line.capacity()
     assert (here.num_gpus_of_others, here.num_gpus_of_runs, here.default_ranks()) == (1, 0, 3)

@@ -80,8 +80,8 @@ class Page:
         self.app.include_router(imports.make_router(self.store))
 
     def send(self, content: bytes, person: Person, name: str = "sent.zip") -> dict[str, Any]:
-        with rights.asked_by(person):
-            with self.uploads.receiving(len(content)) as place:
+        with rights.acting_as(person):
+            with self.uploads.make_upload_folder(len(content)) as place:
                 (place / name).write_bytes(content)
             answer: dict[str, Any] = self.api.import_run(str(place / name))
         assert not place.exists(), "the upload is deleted"
@@ -107,7 +107,7 @@ def test_a_run_goes_out_and_comes_in(page: Page, there: RunDirectory, tmp_path: 
     assert answer["imported"]["origin"] == "digits-mlp-7" and answer["imported"]["differences"] == []
     assert page.send(packed.content, BOB)["run_id"] not in ("digits-mlp-7", "")
 
-    with rights.asked_by(TEACHER):
+    with rights.acting_as(TEACHER):
         rows = {row["owner"]: row for row in page.store.rows()}
         view = page.store.view("digits-mlp-7")
     assert rows.keys() == {"ann", "bob"}, "who imported it owns it, whatever the zip says"
@@ -131,7 +131,7 @@ def test_a_run_that_one_may_not_see_is_not_packed(page: Page, there: RunDirector
     first = page.send(zipped(files_of(there)), ANN)
     assert first["run_id"] == there.run_id
     page.store.class_settings.change(everyone_sees=False)
-    with rights.asked_by(BOB):
+    with rights.acting_as(BOB):
         answer = TestClient(page.app).get(f"/live/runs/{there.run_id}/run.zip")
     assert answer.status_code == 404
     assert page.send(zipped(files_of(there)), BOB)["run_id"].endswith("-bob"), (
@@ -140,10 +140,10 @@ def test_a_run_that_one_may_not_see_is_not_packed(page: Page, there: RunDirector
 
 
 def test_another_users_upload_cannot_be_imported(page: Page, there: RunDirectory) -> None:
-    with rights.asked_by(ANN), page.uploads.receiving(10) as place:
+    with rights.acting_as(ANN), page.uploads.make_upload_folder(10) as place:
         (place / "mine.zip").write_bytes(zipped(files_of(there)))
     for path in (str(place / "mine.zip"), "/etc/passwd", str(place / "../../x.zip")):
-        with rights.asked_by(BOB), pytest.raises(ValueError, match="was not uploaded"):
+        with rights.acting_as(BOB), pytest.raises(ValueError, match="was not uploaded"):
             page.api.import_run(path)
     assert (place / "mine.zip").exists()
 

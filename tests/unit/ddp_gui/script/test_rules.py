@@ -37,9 +37,9 @@ def sandbox_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_student_needs_a_teachers_permission(settings: ClassSettingsFile) -> None:
-    with rights.asked_by(EVE):
+    with rights.acting_as(EVE):
         CLASS.check(settings)
-    with rights.asked_by(ANN):
+    with rights.acting_as(ANN):
         with pytest.raises(NotAllowedError, match="your teacher has not allowed"):
             CLASS.check(settings)
         settings.change(students_run_scripts=True)
@@ -50,7 +50,7 @@ def test_a_student_needs_a_teachers_permission(settings: ClassSettingsFile) -> N
 
 def test_no_login_without_a_sandbox(settings: ClassSettingsFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "obstacle", lambda: "bubblewrap (bwrap) is not installed on this machine")
-    with rights.asked_by(EVE), pytest.raises(NotAllowedError, match="bwrap"):
+    with rights.acting_as(EVE), pytest.raises(NotAllowedError, match="bwrap"):
         CLASS.check(settings)
 
 
@@ -67,9 +67,9 @@ def test_a_script_is_resumed_by_who_may_start_it(settings: ClassSettingsFile, tm
         return rundir.create(tmp_path, config)
 
     api = ScriptApi(SimpleNamespace(class_settings=settings), SimpleNamespace(), CLASS)
-    with rights.asked_by(ANN), pytest.raises(NotAllowedError, match="your teacher has not allowed"):
+    with rights.acting_as(ANN), pytest.raises(NotAllowedError, match="your teacher has not allowed"):
         api.plan_again(make())
-    with rights.asked_by(EVE):
+    with rights.acting_as(EVE):
         with pytest.raises(NotAllowedError, match="without a sandbox"):
             api.plan_again(make())
         with pytest.raises(ConfigError, match="folder is '/etc'"):

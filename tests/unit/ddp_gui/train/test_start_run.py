@@ -17,7 +17,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import recipe
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.plan.plan import Plan
-from ddp_gui.queue.scheduler import Placed
+from ddp_gui.queue.scheduler import Placement
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import fill_in
 from ddp_gui.train.api import Api
@@ -53,7 +53,7 @@ class Line(SimpleNamespace):
     def capacity(self, _config: Any) -> Machine:
         return self._machine
 
-    def refuse_for_engine(self, _planned: Plan) -> None:
+    def check_engine_support(self, _planned: Plan) -> None:
         """Accept every plan, as the engine of this machine does."""
 
     def start(self, planned: Plan, owner: str, *, uses_occupied_gpus: bool) -> Any:
@@ -85,7 +85,7 @@ def test_a_data_set_and_a_model_are_enough(dataset: str, model: str, machine: st
     assert is_small or planned.config.batch_size == 1
     assert planned.config.lr_schedule == "cosine"
     rule = recipe.rule_for(CATALOGUE.datasets[dataset], CATALOGUE.models[model].family)
-    assert planned.num_steps >= rule.least_steps
+    assert planned.num_steps >= rule.min_steps
     assert planned.config.learning_rate == rule.learning_rate
 
 
@@ -139,9 +139,9 @@ def test_a_run_of_another_user_that_is_hidden_is_not_found(source: RunDirectory,
     ClassSettingsFile(tmp_path).change(everyone_sees=False)
     raw = {"dataset": "digits", "start_from": f"{source.run_id}/1"}
     refused = pytest.raises(ConfigError, match="a checkpoint of a run that you can see")
-    with rights.asked_by(Person(name="ann", role="student")), refused:
+    with rights.acting_as(Person(name="ann", role="student")), refused:
         start(MACHINE, tmp_path, raw)
-    with rights.asked_by(Person(name="bob", role="student")):
+    with rights.acting_as(Person(name="bob", role="student")):
         start(MACHINE, tmp_path, raw)
 
 
@@ -181,9 +181,9 @@ def save(run: RunDirectory, step: int) -> None:
 def test_a_script_is_resumed_from_its_checkpoint_as_it_was_started(run: RunDirectory) -> None:
     resumed: list[Any] = []
 
-    def resume(run: RunDirectory, step: int, plan: Any, owner: str) -> Placed:
+    def resume(run: RunDirectory, step: int, plan: Any, owner: str) -> Placement:
         resumed.append((step, plan, owner))
-        return Placed(run=run, ticket=None, snapshot=None)
+        return Placement(run=run, ticket=None, snapshot=None)
 
     line, nothing = SimpleNamespace(resume=resume), SimpleNamespace()
     access = DataAccess(run.path.parent)

@@ -197,7 +197,7 @@ def test_tied_half_and_odd_weights_come_back_as_they_were(run: RunDirectory) -> 
 def test_without_safetensors_weights_go_to_a_file_of_torch_and_are_not_read_from_safetensors(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(loaded_state, "is_safetensors_there", lambda: False)
+    monkeypatch.setattr(loaded_state, "is_safetensors_installed", lambda: False)
     maker = checkpointer_of(run)
     maker.save(Progress(step=3), "schedule")
     outcome = maker.wait()
@@ -209,7 +209,7 @@ def test_without_safetensors_weights_go_to_a_file_of_torch_and_are_not_read_from
     other.load(3)
     assert_same(other._strategy.network.state_dict(), maker._strategy.network.state_dict())
     save(run, step=4)
-    monkeypatch.setattr(loaded_state, "is_safetensors_there", lambda: False)
+    monkeypatch.setattr(loaded_state, "is_safetensors_installed", lambda: False)
     with pytest.raises(CheckpointError, match=r"weights of step_4 are in .* safetensors is not installed"):
         checkpointer_of(run).load(4)
 

@@ -37,10 +37,10 @@ def test_the_head_is_replaced_for_classes_of_another_number_or_other_names(tmp_p
     start = start_of(run)
     head = ["5.weight", "5.bias"]
     before = torch.get_rng_state()
-    assert start.replaced(spec, built("mlp")) == []
+    assert start.find_replaced(spec, built("mlp")) == []
     other = replace(spec, class_names=tuple("abcdefghij"))
-    assert start.replaced(other, built("mlp")) == head
-    assert start.replaced(replace(spec, num_classes=3, class_names=tuple("abc")), built("mlp")) == head
+    assert start.find_replaced(other, built("mlp")) == head
+    assert start.find_replaced(replace(spec, num_classes=3, class_names=tuple("abc")), built("mlp")) == head
     assert torch.equal(before, torch.get_rng_state()), "the weights of the run do not depend on it"
     new = built("mlp")(other)
     kept = new.state_dict()["5.weight"].clone()
@@ -52,7 +52,7 @@ def test_the_head_is_replaced_for_classes_of_another_number_or_other_names(tmp_p
 def test_a_table_keeps_the_scale_of_the_checkpoint_in_memory_and_on_disk(tmp_path: Path) -> None:
     run, _, _ = leave_trained_run(tmp_path, "moons", "tabular_mlp")
     start = start_of(run)
-    inputs = start.about["input"]
+    inputs = start.description["input"]
     split = registry.datasets()["spirals"].create(DataOptions()).load(CPU)[0]
     raw = split.inputs * split.feature_std + split.feature_mean
     wanted = (raw - torch.tensor(inputs["mean"])) / torch.tensor(inputs["std"])
@@ -110,7 +110,7 @@ def test_weights_are_linked_or_copied_and_damaged_ones_leave_no_run(
     origin = start_from.read_origin(made)
     assert origin is not None and (origin.run_id, origin.step) == (source.run_id, 1)
     start = Start.of_run(made, settings)
-    assert start is not None and start.about["task"] == "image_classification"
+    assert start is not None and start.description["task"] == "image_classification"
     weights = item.path / "model.safetensors"
     assert (made.path / "start" / weights.name).samefile(weights)  # a link: no time, no space
 

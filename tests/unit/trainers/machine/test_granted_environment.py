@@ -91,7 +91,7 @@ def test_what_only_asks_or_looks_at_data_opens_no_gpu() -> None:
     with pytest.raises(Started) as asked:
         trainer_process.ask("trainers.plugins.memory")
     with pytest.raises(Started) as looked:
-        trainer_process._answer_of(partial(trainer_process._spawn, []), 1.0)
+        trainer_process._run_inspection(partial(trainer_process._spawn, []), 1.0)
     assert asked.value.visible == looked.value.visible == ""
     with pytest.raises(Started) as about_gpus:
         trainer_process.ask("trainers.parallel.usable_gpus", sees_gpus=True)

@@ -13,7 +13,7 @@ from trainers.engines.local.torchrun import RendezvousFiles
 from trainers.files.plain_files import map_file
 from trainers.machine import facilities, host
 from trainers.machine.host import MemoryFile
-from trainers.report.telemetry import PLACE_BYTES, SampleBoard
+from trainers.report.telemetry import SLOT_BYTES, SharedSamples
 from trainers.watch.settings import STORE
 
 only_in_memory = pytest.mark.skipif(not facilities.has_memory_files(), reason="no memory files here")
@@ -48,11 +48,11 @@ def test_where_a_system_has_none_it_is_a_file_of_its_owner_alone(
 
 
 def test_a_sample_is_never_seen_torn_and_one_that_does_not_fit_is_refused() -> None:
-    file = MemoryFile("samples", 1 * PLACE_BYTES)
-    board = SampleBoard(file.map())
+    file = MemoryFile("samples", 1 * SLOT_BYTES)
+    board = SharedSamples(file.map())
     with pytest.raises(ValueError, match="does not fit"):
-        board.write(0, "x" * PLACE_BYTES)
-    reader, is_over = SampleBoard(map_file(file.address)), threading.Event()
+        board.write(0, "x" * SLOT_BYTES)
+    reader, is_over = SharedSamples(map_file(file.address)), threading.Event()
 
     def write() -> None:
         for step in range(20_000):

@@ -39,7 +39,7 @@ def test_the_time_of_spans_that_overlap_is_counted_once() -> None:
 
 
 def test_an_all_reduce_is_hidden_until_the_last_bucket_is_ready() -> None:
-    found = profiled.numbers_of_step(step([(4.0, 5.0), (4.5, 7.0), (6.0, 8.0)]), is_blocking=False)
+    found = profiled.step_numbers(step([(4.0, 5.0), (4.5, 7.0), (6.0, 8.0)]), is_blocking=False)
     assert found["all_reduce_s"] == 4.0, "from 4 to 8 without a break"
     assert found["hidden_s"] == 2.0, "backward computes until 6, when the last bucket is ready"
     assert (found["data_s"], found["forward_s"], found["backward_s"]) == (1.0, 2.0, 5.0)
@@ -49,7 +49,7 @@ def test_an_all_reduce_is_hidden_until_the_last_bucket_is_ready() -> None:
 
 def test_what_the_computing_thread_does_itself_is_never_hidden() -> None:
     rounds = [[4.0, 4.2, 4.7, 5.0, 100.0]]
-    found = profiled.numbers_of_step(step([(4.0, 5.0), (6.0, 8.0)], rounds), is_blocking=True)
+    found = profiled.step_numbers(step([(4.0, 5.0), (6.0, 8.0)], rounds), is_blocking=True)
     assert found["hidden_s"] == 0.0 and found["all_reduce_s"] == 3.0
     assert found["waited_s"] == pytest.approx(2 * 0.5), "of each bucket's round"
 
@@ -59,7 +59,7 @@ def test_the_whole_is_a_mean_over_steps_and_a_share_over_ranks() -> None:
         {"rank": 0, "steps": [step([(4.0, 6.0), (6.0, 7.0)]), step([(4.0, 6.0), (6.0, 7.0)])]},
         {"rank": 1, "steps": [step([(3.0, 4.0), (5.0, 6.0)]), step([(3.0, 4.0), (5.0, 6.0)])]},
     ]
-    found = profiled.numbers_of(ranks, is_blocking=False)
+    found = profiled.recording_numbers(ranks, is_blocking=False)
     assert [each["all_reduce_s"] for each in found["ranks"]] == [3.0, 2.0]
     assert [each["hidden_s"] for each in found["ranks"]] == [2.0, 1.0]
     assert found["overlap"] == 0.6
@@ -79,7 +79,7 @@ def test_an_all_reduce_that_ends_before_it_begins_elsewhere_contradicts_the_cloc
 def test_the_true_skew_is_never_further_away_than_the_error(ahead_ns: int, way_there_ns: int) -> None:
     ping = Ping(sent_ns=1_000, answered_ns=1_000 + way_there_ns + ahead_ns, returned_ns=1_200)
     slower = Ping(sent_ns=0, answered_ns=9_000, returned_ns=1_000)
-    found = profiled.skew_of([slower, ping])
+    found = profiled.estimate_skew([slower, ping])
     assert abs(found.ahead_ns - ahead_ns) <= found.error_ns == 100
 
 
@@ -98,11 +98,11 @@ def test_another_machines_moments_come_onto_the_clock_of_the_first() -> None:
     world = world_of(2)
     skews = {0: Skew(), 1: Skew(ahead_ns=5_000_000, error_ns=300)}
     both = [notes(0, 2_000), notes(1, 5_002_500)]
-    found = whole.of(both, skews, Ddp(), world, ended_early=None)  # type: ignore[arg-type]
+    found = whole.combine(both, skews, Ddp(), world, ended_early=None)  # type: ignore[arg-type]
     assert [rank["steps"][0]["began_s"] for rank in found["ranks"]] == [0.0, 5e-7]
     clock = {"method": "pings", "error_s": 3e-7, "num_checked": 1, "worst_contradiction_s": 0.0}
     assert found["clock"] == clock
     parameters = [{"name": "weight", "bytes": 40}, {"name": "bias", "bytes": 8}]
     assert found["buckets"] == [{"bytes": 48, "parameters": parameters}]
     with pytest.raises(ValueError, match=r"no step was recorded\. The run was paused\."):
-        whole.of([{**notes(0, 0), "steps": []}], skews, Ddp(), world, ended_early="The run was paused.")  # type: ignore[arg-type]
+        whole.combine([{**notes(0, 0), "steps": []}], skews, Ddp(), world, ended_early="The run was paused.")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 
 
 def hash_of(*tensors: torch.Tensor) -> int:
-    return int(WeightHash(tensors, CPU).of_weights())
+    return int(WeightHash(tensors, CPU).compute())
 
 
 def weights(dtype: torch.dtype = torch.float32, size: int = 1000) -> torch.Tensor:

@@ -67,5 +67,5 @@ def test_a_unigram_is_counted_on_the_training_text(monkeypatch: pytest.MonkeyPat
     found = metrics.unigram(spec, train, validation)
     assert found.loss == pytest.approx(math.log(2), abs=0.01) and found.value == pytest.approx(2, abs=0.02)
     assert found.train_loss == pytest.approx(math.log(2), abs=0.01)
-    monkeypatch.setattr(metrics, "MOST_TARGETS", 8)
+    monkeypatch.setattr(metrics, "MAX_TARGETS", 8)
     assert metrics.unigram(spec, train, validation).loss == pytest.approx(math.log(2), abs=0.01), "a sample"

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from ddp_gui.auth import rights
-from ddp_gui.auth.rights import Person, asked_by
+from ddp_gui.auth.rights import Person, acting_as
 from ddp_gui.learn.report import request
 from ddp_gui.learn.report.request import Source
 from ddp_gui.plan.catalogue import Catalogue
@@ -272,6 +272,6 @@ def test_nobody_gets_a_run_that_they_may_not_see(source: Source, tmp_path: Path)
     for run_id, owner in (("a-1", "ann"), ("b-1", "bob")):
         (tmp_path / "runs" / run_id / rights.OWNER_FILE).write_text(json.dumps({"owner": owner}))
     source.store.class_settings.change(everyone_sees=False)
-    with asked_by(Person(name="ann", role="student")):
+    with acting_as(Person(name="ann", role="student")):
         page = report(source, lessons=[done("chosen")], runs=["b-1"])
     assert "a-1/events.jsonl" in page and "b-1/events.jsonl" not in page and "1 lesson and 1 run" in page
