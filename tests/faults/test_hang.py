@@ -86,7 +86,7 @@ def test_hang_is_waited_for_where_that_was_chosen_and_the_run_goes_on(launcher: 
     live.rank(1).suspend()
     hang = live.wait_for("warning", timeout_s=ANSWER_TIMEOUT_S)
     assert (hang["code"], hang["rank"]) == ("hang", 1)
-    assert "This run waits on a hang" in hang["hint"]
+    assert "This run keeps waiting if it hangs" in hang["hint"]
     time.sleep(1.5 * LIMIT_S)
     assert len(live.events("warning")) == 1, "said once"
     live.rank(1).resume()

@@ -28,7 +28,7 @@ FILES_S = 30.0
 
 # Time to end a job: kill its processes together, then search for them once more.
 KILL_S = GPU_KILL_WAIT_S + 2 * KILL_WAIT_S
-# Time for a cancelled check to kill its job and to remove and save files.
+# Time for a cancelled check to kill its job, remove the job's folder and save its results.
 CANCEL_S = KILL_S + FILES_S
 
 

@@ -41,7 +41,7 @@ def overlap(left: Iterable[Span], right: Iterable[Span]) -> float:
 
 
 def step_numbers(step: Mapping[str, Any], *, is_blocking: bool) -> dict[str, float | None]:
-    """Return the seconds of a step's parts, and the all-reduce time hidden behind backward.
+    """Return the duration of each part of a step, and the all-reduce time hidden behind backward.
 
     Backward computes until the last bucket is ready; all-reduce time until then is hidden. If the computing
     thread averages the gradients itself (`is_blocking`), nothing is hidden.

@@ -188,7 +188,7 @@ class NullObserver:
         """Note the end of backward; after the last micro-batch of a step the optimizer follows."""
 
     def optimizer_done(self) -> None:
-        """Note that the weights have been updated."""
+        """Record that the weights have been updated."""
 
     def end_step(self, step: int) -> None:
         """Note that this step is done."""

@@ -128,7 +128,7 @@ class StepClock:
         self._fetching_since = time.perf_counter()
 
     def optimizer_done(self) -> None:
-        """Note that the weights have been updated."""
+        """Record that the weights have been updated."""
         self._mark("optimizer")
 
     def end_step(self) -> None:

@@ -130,7 +130,7 @@ export class Memory {
     const size = bytes(standby?.memory_bytes);
     setText(
       this.standby,
-      `A process is kept warm, so that the next run starts immediately: ${size}, freed when memory runs low.`,
+      `A process is kept warm, so that the next run starts immediately. It uses ${size}, which it frees when memory runs low.`,
     );
   }
 }

@@ -13,7 +13,8 @@ Kind = Literal["cuda", "cpu"]
 
 CPU_RANKS = 2
 MOST_GPUS = 8
-# Share of memory in use from which a GPU counts as used if the driver lists no processes (in a container).
+# If the driver lists no processes (in a container), a GPU of whose memory at least this share is in use counts
+# as busy.
 UNSEEN_USE_SHARE = 0.05
 
 

@@ -423,7 +423,7 @@ class RunGuard:
             self.fatal = hang
             tree.kill()
         elif hang is not None:
-            hint = f"{hang.hint} This run waits on a hang (setting on_hang); press Stop to end it."
+            hint = f"{hang.hint} This run keeps waiting if it hangs (setting on_hang); press Stop to end it."
             self._note("warning", replace(hang, hint=hint).fields())
         elif watch.has_passed:
             watch.forget()

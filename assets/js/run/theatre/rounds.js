@@ -136,7 +136,7 @@ export function totalTimeText({ ranks, began, lastBegan, ended }) {
     .map(({ rank, reduced }) => `rank ${rank} ${shortTime(reduced.ended_s - reduced.began_s)}`)
     .join(", ");
   const late = lastBegan - began;
-  return `Measured: ${shortTime(ended - began)} from the start of the first rank to the end of the last (${each}). ${shortTime(late)} of this the first rank waited until the last one's gradients were ready; the averaging itself took ${shortTime(ended - lastBegan)}.`;
+  return `Measured: ${shortTime(ended - began)} from the start of the first rank to the end of the last (${each}). For ${shortTime(late)} of this time, the first rank waited for the gradients of the last rank; the averaging itself took ${shortTime(ended - lastBegan)}.`;
 }
 
 /** Describes a round of the ring. */
