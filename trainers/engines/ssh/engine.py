@@ -323,7 +323,7 @@ class SshEngine(Engine, HostChecks):
         errors = self.reap(start)
         if errors:
             self._lost_hosts.reap_when_back(start, list(errors))
-        outlook = "processes there are killed when it answers"
+        outlook = "the page keeps trying to kill the processes there"
         return {name: f"{error}: {outlook}" for name, error in errors.items()}
 
     def reap(self, start: Start) -> Mapping[str, SshError]:

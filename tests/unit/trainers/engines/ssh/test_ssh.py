@@ -213,7 +213,8 @@ case "$* $script" in *"pc2 sh "*engines.ssh.reap*) touch {reaped};; esac
     with pytest.raises(SshError) as caught:
         subject.start(run)
     assert str(caught.value) == (
-        "pc1: its disk is full; pc2 cannot be reached: no answer: processes there are killed when it answers"
+        "pc1: its disk is full; pc2 cannot be reached: no answer: "
+        "the page keeps trying to kill the processes there"
     )
     assert not reaped.exists()
     cut.unlink()
