@@ -1,6 +1,6 @@
 """Run all benchmarks, store their figures in one file, and print the README's table: `make bench`.
 
-    python -m benchmarks [--only compare,startup] [--but classroom] [--into benchmarks/figures.json] [--table]
+    python -m benchmarks [--only compare,startup] [--but recipes] [--into benchmarks/figures.json] [--table]
 
 The scripts run one after the other; the figures of each replace its previous ones in the file. `--only`
 repeats the measurements that a change may have affected. `--table` prints the table from the file without
@@ -46,12 +46,9 @@ SCRIPTS = {
         writes_json=True,
     ),
     "startup": Script(module="startup", writes_json=True),
-    "limit": Script(module="limit", writes_json=True),
     "watching": Script(module="watching", writes_json=True),
     "saving": Script(module="saving", writes_json=True),
     "loading": Script(module="loading", writes_json=True),
-    "watch": Script(module="watch"),
-    "watch-gpt": Script(module="watch", arguments=("--config", '{"dataset": "austen", "model": "gpt"}')),
     "recipes": Script(module="recipes"),
     "gpu": Script(module="gpu", writes_json=True),
 }

@@ -46,14 +46,6 @@ def other_models(found: Figures) -> str:
     )
 
 
-def limits(found: Figures) -> str:
-    """Format each model's steps per second as a share of those of the bare minimum."""
-    return ", ".join(
-        f"`{name}` " + " / ".join(f"{of['ratio'][way]['median']:.2f}" for way in ("watched", "unwatched"))
-        for name, of in found["cases"].items()
-    )
-
-
 def losses_apart(found: Figures) -> str:
     """Format the largest difference from the bare script's losses."""
     apart = [of["loss_differences_from_bare"] for of in found["cases"].values()]
@@ -69,11 +61,6 @@ ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
         if name in COMPARED_WITH_ALL
     ),
     ("… the other models against the bare script, ×", "compare-others", other_models),
-    (
-        "Steps per second against the bare minimum (no data, no averaging), watched / unwatched, ×",
-        "limit",
-        limits,
-    ),
     ("… largest difference of a loss among the first 100 steps", "compare", losses_apart),
     (
         "Click on Start to the first point: with / without a warm pool; bare `torchrun` to its first step",
@@ -92,11 +79,6 @@ ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
         "A folder of images while it is prepared / once it is, against decoding alone",
         "loading",
         written("{preparing_against_decoder:2 ×} / {prepared_against_decoder:1 ×}"),
-    ),
-    (
-        "Event to pixel while 2 ranks train on the same 2 cores, median / 95th percentile",
-        "watch",
-        written("{event_to_pixel_p50_ms:.0f} / {event_to_pixel_p95_ms:.0f} ms"),
     ),
 ]
 

@@ -23,7 +23,6 @@ import psutil
 from benchmarks.cases import CASES
 from benchmarks.compare import play_rival, wait_for_end
 from benchmarks.machine import Conditions, summary
-from benchmarks.watch import FIRST_POINT
 from tools import page_driver
 from tools.page_driver import NO_STANDBY, Server
 from trainers.contract.rundir import RunDirectory
@@ -31,8 +30,9 @@ from trainers.engines.local import fork_server
 
 READY_WITHIN_S = 60.0
 QUIET_PERCENT = 5.0
-LOOK_S = 1.0
+CPU_SAMPLE_S = 1.0
 NUM_STEPS = 50
+FIRST_POINT = "() => (window.ddpDrawLog || []).some(entry => entry.points > 0)"
 WAYS = ("standing by", "cold", "bare torchrun")
 
 
@@ -111,9 +111,9 @@ def wait_until_ready(server: Server) -> None:
         children = psutil.Process(server.process.pid).children(recursive=True)
         templates = [child for child in children if fork_server.__name__ in child.cmdline()]
         has_torch = ["libtorch_python" in Path(f"/proc/{each.pid}/maps").read_text() for each in templates]
-        if has_torch == [True] and templates[0].cpu_percent(LOOK_S) < QUIET_PERCENT:
+        if has_torch == [True] and templates[0].cpu_percent(CPU_SAMPLE_S) < QUIET_PERCENT:
             return
-        time.sleep(LOOK_S)
+        time.sleep(CPU_SAMPLE_S)
     raise TimeoutError("no template is ready")
 
 

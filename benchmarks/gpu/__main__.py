@@ -149,8 +149,8 @@ def _effort(options: argparse.Namespace) -> Effort:
     return Effort(
         rounds=options.rounds or 7,
         window=Window(warm_up=20, seconds=options.seconds or 30.0, waits_for_sample=True),
-        looked_at_warm_up=200,
-        looked_at_steps=60,
+        traced_warm_up=200,
+        traced_steps=60,
         block_s=6.0,
     )
 
@@ -159,8 +159,8 @@ def _tiny_effort(options: argparse.Namespace) -> Effort:
     return Effort(
         rounds=options.rounds or 1,
         window=Window(warm_up=2, seconds=options.seconds or 0.3, waits_for_sample=False),
-        looked_at_warm_up=5,
-        looked_at_steps=5,
+        traced_warm_up=5,
+        traced_steps=5,
         block_s=0.2,
     )
 

@@ -24,15 +24,15 @@ class Effort:
     """Durations of the measurements.
 
     Attributes:
-        looked_at_warm_up, looked_at_steps: for the trace that is searched for waits. After the warm-up the
+        traced_warm_up, traced_steps: for the trace that is searched for waits. After the warm-up the
             interval of reports is stable.
         block_s: of training with watching, and of training without.
     """
 
     rounds: int
     window: Window
-    looked_at_warm_up: int
-    looked_at_steps: int
+    traced_warm_up: int
+    traced_steps: int
     block_s: float
 
 
@@ -66,14 +66,14 @@ class Bench:
     def filled(self) -> Filled:
         """The batch that fills the card, or the requested one."""
         if self.wanted_batch is not None:
-            notes = self.look_into(self.wanted_batch, "memory", num_steps=PROBED_STEPS)
+            notes = self.run_probe(self.wanted_batch, "memory", num_steps=PROBED_STEPS)
             share = round(notes["share_in_use"], 3)
             return Filled(batch_size=self.wanted_batch, share_of_memory=share, why="it was asked for")
         return fill(self._share_in_use, self.case.first_batch, self.case.most_batch)
 
     def _share_in_use(self, batch_size: int) -> float | None:
         try:
-            notes = self.look_into(batch_size, "memory", num_steps=PROBED_STEPS)
+            notes = self.run_probe(batch_size, "memory", num_steps=PROBED_STEPS)
         except OutOfMemoryError:
             print(f"{self.name}: a batch of {batch_size} is out of memory", file=sys.stderr, flush=True)
             return None
@@ -91,9 +91,9 @@ class Bench:
             is_compiled=self.compile_mode is not None,
         )
 
-    def look_into(self, batch_size: int, look: str, **settings: Any) -> dict[str, Any]:
+    def run_probe(self, batch_size: int, probe: str, **settings: Any) -> dict[str, Any]:
         """Run the job and probe its rank."""
-        return job.look_into(self.launcher.runs_dir, self.config(batch_size), look, **settings)
+        return job.run_probe(self.launcher.runs_dir, self.config(batch_size), probe, **settings)
 
     def run_beside(self, module: str, *arguments: str) -> Any:
         """Run a module in a subprocess that uses the device alone. Return the JSON it writes.

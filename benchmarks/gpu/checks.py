@@ -74,7 +74,7 @@ def compared(bench: Bench, ours: Sequence[Rates], bare: Sequence[Mapping[str, An
 def watching(bench: Bench) -> Found:
     """Train one job with telemetry, reports and events alternately on and off."""
     effort = bench.effort
-    notes = bench.look_into(
+    notes = bench.run_probe(
         bench.filled.batch_size,
         "watching",
         warm_up=effort.window.warm_up,
@@ -101,11 +101,11 @@ def waits(bench: Bench) -> Found:
         RuntimeError: the trace lacks calls that must occur, so the absence of others proves nothing.
     """
     effort = bench.effort
-    notes = bench.look_into(
+    notes = bench.run_probe(
         bench.case.small_batch,
         "waits",
-        warm_up=effort.looked_at_warm_up,
-        num_steps=effort.looked_at_steps,
+        warm_up=effort.traced_warm_up,
+        num_steps=effort.traced_steps,
     )
     found = {name: traces.Waits(**values) for name, values in notes.items()}
     quiet, reported = found[traces.QUIET], found[traces.REPORTED]

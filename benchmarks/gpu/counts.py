@@ -199,10 +199,10 @@ def bare_step(config: config_module.Config, device: torch.device) -> Callable[[]
 
 
 def count_job(values: Mapping[str, Any], num_steps: int, folder: Path) -> dict[str, float]:
-    """Count the steps of this project's job in a rank started by torchrun; see `looks.counts`."""
+    """Count the steps of this project's job in a rank started by torchrun; see `probes.counts`."""
     from benchmarks.gpu import job
 
-    return dict(job.look_into(folder, dict(values), "counts", num_steps=num_steps))
+    return dict(job.run_probe(folder, dict(values), "counts", num_steps=num_steps))
 
 
 def main() -> None:

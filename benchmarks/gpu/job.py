@@ -137,7 +137,7 @@ def require_compiled(run: RunDirectory) -> None:
             raise kind(event["message"])
 
 
-def look_into(runs_dir: Path, config: dict[str, Any], look: str, **settings: Any) -> dict[str, Any]:
+def run_probe(runs_dir: Path, config: dict[str, Any], probe: str, **settings: Any) -> dict[str, Any]:
     """Run the job by torchrun with a probe in its rank. Return the probe's results.
 
     Raises:
@@ -146,11 +146,11 @@ def look_into(runs_dir: Path, config: dict[str, Any], look: str, **settings: Any
     """
     run = rundir.create(runs_dir, config_module.parse(config))
     out = run.path / "notes.json"
-    if look == "waits":
+    if probe == "waits":
         settings["trace"] = str(run.path / "trace.json")
     arguments = torchrun.worker_arguments(run.read_config(), run.path)
     arguments[arguments.index("trainers.worker")] = "benchmarks.gpu.rank"
-    chosen = json.dumps({"look": look, "settings": settings, "out": str(out)})
+    chosen = json.dumps({"probe": probe, "settings": settings, "out": str(out)})
     log_path = run.logs / "torchrun.log"
     with log_path.open("wb") as log:
         done = subprocess.run(

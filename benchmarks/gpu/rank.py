@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import torch
 
-from benchmarks.gpu import looks
-from benchmarks.gpu.looks import Notes
+from benchmarks.gpu import probes
+from benchmarks.gpu.probes import Notes
 from trainers import build, loop, worker
 from trainers.contract.rundir import RunDirectory
 from trainers.job import Job
@@ -28,15 +28,15 @@ OUT_OF_MEMORY = "out_of_memory"
 def main() -> None:
     """Train as the worker does, with a probe."""
     chosen: dict[str, Any] = json.loads(os.environ[LOOK])
-    out, look = Path(chosen["out"]), looks.LOOKS[chosen["look"]]
+    out, probe = Path(chosen["out"]), probes.PROBES[chosen["probe"]]
     train, run_rank = loop.train, worker.run_rank
 
-    def train_looked_at(job: Job) -> None:
+    def train_probed(job: Job) -> None:
         def done(notes: Notes) -> None:
             out.write_text(json.dumps(notes))
             RunDirectory(Path(sys.argv[1])).append_command("stop", save=False)
 
-        job.loader = looks.LookedAtLoader(job.loader, looks.stepped(look(job, **chosen["settings"]), done))
+        job.loader = probes.ProbedLoader(job.loader, probes.stepped(probe(job, **chosen["settings"]), done))
         train(job)
 
     def run_and_tell(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
@@ -47,10 +47,10 @@ def main() -> None:
                 out.write_text(json.dumps({OUT_OF_MEMORY: True}))
             raise
 
-    loop.train = train_looked_at
+    loop.train = train_probed
     worker.run_rank = run_and_tell
-    build.StepMeter = looks.SwitchedMeter  # type: ignore[attr-defined]
-    telemetry.Telemetry = looks.NewestTelemetry  # type: ignore[misc]
+    build.StepMeter = probes.SwitchedMeter  # type: ignore[attr-defined]
+    telemetry.Telemetry = probes.NewestTelemetry  # type: ignore[misc]
     worker.end(worker.main())
 
 

@@ -412,7 +412,9 @@ HINTS: Mapping[str, Sequence[str]] = {
         "Each rank trains on the entire data set, so two ranks do the same work.",
         "Pass `sampler=DistributedSampler(data)` to the `DataLoader`, without `shuffle`.",
     ],
-    "other_samples": ["All ranks must create the same data: set the same seed on each rank before `torch.randn`."],
+    "other_samples": [
+        "All ranks must create the same data: set the same seed on each rank before `torch.randn`."
+    ],
     "samples_missing": ["Together the ranks must use all samples. Which samples does no rank get?"],
     "same_order": [
         "The sampler's order depends on a seed and the epoch, but your script does not set the epoch.",

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.gpu import traces
 from benchmarks.gpu.cases import TINY_CASES
-from benchmarks.gpu.job import look_into
+from benchmarks.gpu.job import run_probe
 from tests.gpu.place import Place
 
 
@@ -28,7 +28,7 @@ def test_only_steps_with_a_report_wait_for_the_gpu(
     case = TINY_CASES["gpt"]
     config = case.config(case.write(tmp_path), batch_size=2, device=gpu.device, is_compiled=False)
     # No epoch ends within these steps, because the host correctly waits at its end.
-    notes = look_into(tmp_path / "runs", config | other, "waits", warm_up=200, num_steps=60)
+    notes = run_probe(tmp_path / "runs", config | other, "waits", warm_up=200, num_steps=60)
     found = {name: traces.Waits(**values) for name, values in notes.items()}
     assert found[traces.QUIET].num_steps > 0
     assert found[traces.QUIET].calls == {}

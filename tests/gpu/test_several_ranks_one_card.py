@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.looked_at import look_at
 from tests.gpu.place import Place
+from tests.gpu.probed import run_probed
 from tests.harness import ONE_THREAD, Launcher, LiveRun, create_run, wait_until
 from trainers.contract import checkpoint_files
 from trainers.contract.events import Event
@@ -108,6 +108,6 @@ def test_weights_are_the_same_on_both_ranks_after_many_steps(
     """After 500 steps on a GPU the hashes of all parameters are equal."""
     num_steps = NUM_STEPS if place.is_fast else NUM_SLOW_STEPS
     values = values_for(place, strategy, deterministic=False, max_steps=num_steps)
-    first, second = look_at(launcher.runs_dir, "weights", shared, **values)
+    first, second = run_probed(launcher.runs_dir, "weights", shared, **values)
     assert first["step"] == second["step"] == num_steps
     assert first["hashes"] and first["hashes"] == second["hashes"]

@@ -12,8 +12,8 @@ from tests.faults.misbehaving import misbehaving
 from tests.faults.test_bad_plugin import CopyWith, copy_with
 from tests.faults.test_hang import LIMIT_S, dump_of
 from tests.gpu.clicks import served
-from tests.gpu.looked_at import look_at, overlapped
 from tests.gpu.place import Place, somebody_on
+from tests.gpu.probed import overlapped, run_probed
 from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun, wait_until
 from trainers.contract.heartbeats import BUSY_FACTOR
 from trainers.machine import hardware, threads
@@ -183,7 +183,7 @@ def test_compiled_ddp_computes_while_gradients_travel(launcher: Launcher, two: P
     """If DDP wraps the model before compilation, the graph is split at its buckets and backward overlaps."""
     values = GPT | QUIET | {"nproc_per_node": 2, "device": two.device, "max_steps": 30}
     values |= {"model_size": "medium" if two.is_gpu else "small", "compile": two.is_gpu, "bucket_cap_mb": 1}
-    for found in look_at(launcher.runs_dir, "overlap", **values):
+    for found in run_probed(launcher.runs_dir, "overlap", **values):
         assert found["step"] == 30
         if two.is_gpu:
             assert found["num_collectives"] >= 30
@@ -218,7 +218,7 @@ def test_replicated_weights_have_the_same_bits_after_many_steps(
     values = (
         GPT | QUIET | {"nproc_per_node": STRATEGIES[strategy], "strategy": strategy, "device": two.device}
     )
-    first, *others = look_at(launcher.runs_dir, "weights", **values, max_steps=num_steps)
+    first, *others = run_probed(launcher.runs_dir, "weights", **values, max_steps=num_steps)
     assert first["step"] == num_steps and first["hashes"]
     for other in others:
         different = [name for name, value in first["hashes"].items() if other["hashes"].get(name) != value]
@@ -231,6 +231,6 @@ def test_groups_of_some_ranks_wait_as_long_as_the_job(launcher: Launcher, two: P
     """Each rank has two groups, one per dimension. Torch's default is 10 minutes (NCCL) or 30 (gloo)."""
     need(two, 4)
     values = GPT | QUIET | {"nproc_per_node": 4, "strategy": "data_tensor", "device": two.device}
-    for found in look_at(launcher.runs_dir, "timeouts", **values, max_steps=2):
+    for found in run_probed(launcher.runs_dir, "timeouts", **values, max_steps=2):
         assert found["step"] == 2
         assert found["groups_s"] == [found["job_s"]] * 2, found

@@ -118,7 +118,7 @@ class CheckpointWriter:
             partial_path.mkdir()
 
     def _estimate_size(self, snapshot: Snapshot) -> int:
-        """Return the approximate size of a checkpoint in bytes; if the state is sharded, of all ranks together."""
+        """Return the approximate size of a checkpoint in bytes, over all ranks if the state is sharded."""
         own_bytes = sum(
             leaf.numel() * leaf.element_size()
             for leaf in tree_leaves(snapshot.state)

@@ -13,8 +13,8 @@ Kind = Literal["cuda", "cpu"]
 
 CPU_RANKS = 2
 MOST_GPUS = 8
-# If the driver lists no processes (in a container), a GPU of whose memory at least this share is in use counts
-# as busy.
+# If the driver lists no processes (in a container), a GPU counts as busy when at least this share of its
+# memory is in use.
 UNSEEN_USE_SHARE = 0.05
 
 

@@ -32,10 +32,10 @@ NUM_HOST_PAIRS = 15
 MOST_TRACED_STEPS = 4 * MAX_STEPS_PER_REPORT
 
 Notes = Mapping[str, Any]
-Look = Generator[None, None, Notes]
+Probe = Generator[None, None, Notes]
 
 
-class LookedAtLoader(Loader):
+class ProbedLoader(Loader):
     """Wraps a loader and resumes the probe before each step."""
 
     def __init__(self, loader: Loader, go_on: Callable[[], None]) -> None:
@@ -82,7 +82,7 @@ class NewestTelemetry(Telemetry):
         super().start()
 
 
-def memory(job: Job, *, num_steps: int) -> Look:
+def memory(job: Job, *, num_steps: int) -> Probe:
     """Measure the share of the device's memory in use after some steps, by all processes."""
     yield from _pass(num_steps)
     if job.world.device.type == "cuda":
@@ -92,7 +92,7 @@ def memory(job: Job, *, num_steps: int) -> Look:
     return {"share_in_use": peak / psutil.virtual_memory().total}
 
 
-def waits(job: Job, *, warm_up: int, num_steps: int, trace: str) -> Look:
+def waits(job: Job, *, warm_up: int, num_steps: int, trace: str) -> Probe:
     """Trace steps with torch's profiler, and count calls with which the host waits for the GPU.
 
     Args:
@@ -123,7 +123,7 @@ def waits(job: Job, *, warm_up: int, num_steps: int, trace: str) -> Look:
     return {name: found.as_json() for name, found in traces.count_waits(content).items()}
 
 
-def watching(job: Job, *, warm_up: int, num_pairs: int, seconds: float) -> Look:
+def watching(job: Job, *, warm_up: int, num_pairs: int, seconds: float) -> Probe:
     """Time blocks of steps alternately with and without telemetry, reports and events."""
     yield from _pass(warm_up)
     step_s = yield from _timed(job, PROBED_STEPS)
@@ -171,7 +171,7 @@ def _wait_for_device(job: Job) -> None:
         torch.cuda.synchronize(job.world.device)
 
 
-def counts(job: Job, *, num_steps: int) -> Look:
+def counts(job: Job, *, num_steps: int) -> Probe:
     """Count launches, bytes and peak memory of some steps, then compare host time with a bare loop."""
     counter = StepCounter(num_steps)
     while True:
@@ -215,7 +215,7 @@ def _host_times(job: Job, num_steps: int) -> Generator[None, None, dict[str, flo
     }
 
 
-LOOKS: Mapping[str, Callable[..., Look]] = {
+PROBES: Mapping[str, Callable[..., Probe]] = {
     "memory": memory,
     "waits": waits,
     "watching": watching,
@@ -223,11 +223,11 @@ LOOKS: Mapping[str, Callable[..., Look]] = {
 }
 
 
-def stepped(look: Look, done: Callable[[Notes], None]) -> Callable[[], None]:
+def stepped(probe: Probe, done: Callable[[Notes], None]) -> Callable[[], None]:
     """Return a function that advances a probe by one step and passes its results to `done`."""
 
     def run() -> Generator[None]:
-        done((yield from look))
+        done((yield from probe))
         while True:
             yield
 

@@ -36,14 +36,14 @@ PRODUCT = re.compile(r"gemm|cutlass|nvjet|xmma|cublas", re.IGNORECASE)
 Found = dict[str, Any]
 
 
-def look_at(
-    runs_dir: Path, look: str, environment: Mapping[str, str] | None = None, **config: Any
+def run_probed(
+    runs_dir: Path, probe: str, environment: Mapping[str, str] | None = None, **config: Any
 ) -> list[Found]:
     """Train a small run by torchrun with this module as the worker. Return the measurements of each rank."""
     run = create_run(runs_dir, **config)
     arguments = torchrun.worker_arguments(run.read_config(), run.path)
-    arguments[arguments.index("trainers.worker")] = "tests.gpu.looked_at"
-    chosen = json.dumps({"look": look, "out": str(run.path)})
+    arguments[arguments.index("trainers.worker")] = "tests.gpu.probed"
+    chosen = json.dumps({"probe": probe, "out": str(run.path)})
     options = torchrun_options(run.logs / "torchrun")
     code, said = run_to_end(
         [sys.executable, "-m", "torch.distributed.run", *arguments],
@@ -121,7 +121,7 @@ def timeouts(job: Job, train: Callable[[Job], None]) -> Found:
     return {"step": job.progress.step, "job_s": job.world.timeout.total_seconds(), "groups_s": waits}
 
 
-LOOKS = {"weights": weights, "overlap": overlap, "timeouts": timeouts}
+PROBES = {"weights": weights, "overlap": overlap, "timeouts": timeouts}
 
 
 def main() -> None:
@@ -129,12 +129,12 @@ def main() -> None:
     chosen = json.loads(os.environ[LOOK])
     train = loop.train
 
-    def train_looked_at(job: Job) -> None:
-        found = LOOKS[chosen["look"]](job, train)
+    def train_probed(job: Job) -> None:
+        found = PROBES[chosen["probe"]](job, train)
         path = _notes(Path(chosen["out"]), job.world.rank)
         path.write_text(json.dumps(found), encoding="utf-8")
 
-    loop.train = train_looked_at
+    loop.train = train_probed
     worker.end(worker.main())
 
 
