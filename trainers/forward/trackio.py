@@ -40,10 +40,10 @@ class Run:
 
     def _send_to_server(self, points: Sequence[Point]) -> None:
         target = self._target
-        about = {"project": target.project, "run": target.run_name, "run_id": target.key}
+        run_keys = {"project": target.project, "run": target.run_name, "run_id": target.key}
         logs = [
             {
-                **about,
+                **run_keys,
                 "metrics": _row(point),
                 "step": point.step,
                 "config": target.parameters,
