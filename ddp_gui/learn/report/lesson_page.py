@@ -186,7 +186,7 @@ def _prediction(recorded: Recorded, used: dict[str, None]) -> Html:
             "high": asked.high,
             "until": asked.until,
             "curve": charts.curve_label(asked.curve),
-            "axisWords": charts.AXES.get(asked.axis, asked.axis),
+            "axisText": charts.AXES.get(asked.axis, asked.axis),
             "measured": [measured.value_at(float(x)) for x in at],
         }
         inside = [
