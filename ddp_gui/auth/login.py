@@ -139,7 +139,7 @@ def render_login_page(next_url: str, name: str = "", problem: str = "") -> str:
     """Return the login page as HTML.
 
     Args:
-        wished: the URL to open after the login.
+        next_url: the URL to open after the login.
         name: the name entered before.
         problem: why the last attempt failed.
     """

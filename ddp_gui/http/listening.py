@@ -292,7 +292,7 @@ class Listener(socket.socket):
         """Note whether the server waits for the client: for the rest of a request, or the next one.
 
         Args:
-            number: the connection's file descriptor.
+            descriptor: the connection's file descriptor.
         """
         if (connection := self._open.get(descriptor)) is not None:
             connection.waits_since_s = time.monotonic() if waits else None

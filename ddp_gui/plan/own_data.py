@@ -84,7 +84,7 @@ class OwnData:
         Concurrent requests for the same data share one inspection.
 
         Args:
-            anew: ignore the cache (a change deep in a folder cannot be detected).
+            ignore_cache: ignore the cache (a change deep in a folder cannot be detected).
         Raises:
             ConfigError: if no data is given.
             InspectionError: if the process failed.

@@ -146,7 +146,7 @@ def values(
     Args:
         config: provides the values of the given fields; other fields of `FIELDS` are ignored.
         num_replicas: copies of the model that train on different samples.
-        given: the fields that a user has set, by name.
+        user_values: the fields that a user has set, by name.
     """
     rule = rule_for(dataset, model.family)
     num_rows = dataset.num_samples(config.sequence_length)

@@ -56,8 +56,8 @@ class Devices:
     """Reads the machine's GPUs; the number of CPU ranks is an option of the page.
 
     Args:
-        own: returns the page's own processes (the warm pool, a machine check) with their start times. They
-            do not count as other programs.
+        own_processes: returns the page's own processes (the warm pool, a machine check) with their start
+            times. They do not count as other programs.
         being_checked: returns the UUIDs of GPUs that a machine check uses.
     """
 

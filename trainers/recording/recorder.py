@@ -75,7 +75,7 @@ def build_rank_notes(
     """Return `steps`, each with its parts, all-reduces of buckets and other collectives, and `buckets`.
 
     Args:
-        averaged: the all-reduces of a strategy that records them itself.
+        all_reduces: the all-reduces of a strategy that records them itself.
         collectives, buckets: for other strategies, the profiler's collectives, and DDP's buckets of one step.
     """
     used_buckets = list(dict.fromkeys(operation.bucket for operation in all_reduces)) or list(buckets)

@@ -69,7 +69,7 @@ def thumbnails(images: Tensor, white: float | None = None) -> Tensor:
     """Return thumbnails of (samples, channels, height, width) images: at most 4 kB each, values 0 to 255.
 
     Args:
-        largest: the value of white; None: the largest of these images, because data sets have different
+        white: the pixel value of white; None: the largest of these images, because data sets have different
             ranges (digits: 0 to 16).
     """
     pixels = images.float()
