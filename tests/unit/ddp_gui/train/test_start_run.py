@@ -71,7 +71,7 @@ def start(machine: Machine, folder: Path, raw: dict[str, Any]) -> Plan:
     """Call the endpoint and return the plan that the scheduler received."""
     line = Line(machine)
     api = Api(store_of(folder), line, None, DataAccess(folder))
-    api._answer_placed = lambda *_: {}
+    api._placed_result = lambda *_: {}
     asyncio.run(api.start_run(raw))
     (planned,) = line.started
     return planned
