@@ -283,7 +283,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
         "num_steps": digest.num_steps or expected_steps,
         "loss": digest.loss,
         "best_metric": digest.best,
-        "curve": digest.curve.drawn(),
+        "curve": digest.curve.encode(),
     }
 
 
@@ -610,7 +610,7 @@ class Listing:
             if digest.is_of_another_file(run.events):
                 digest = Digest()
             is_read = digest.catch_up(run.events, READ_AT_MOST_S)
-            entry.folded = digest.folded()
+            entry.folded = digest.serialise()
             row = row_of(run, entry.facts, digest, entry.created_unix_s)
         except FileNotFoundError:
             self._drop(run_id)
@@ -633,6 +633,6 @@ class Listing:
 def _deserialised(text: str | None) -> Digest:
     """Deserialise a digest to continue with it; return a new one if it is invalid."""
     try:
-        return Digest() if text is None else Digest.unfolded(text)
+        return Digest() if text is None else Digest.deserialise(text)
     except (ValueError, LookupError, TypeError):
         return Digest()

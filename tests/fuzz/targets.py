@@ -105,7 +105,7 @@ def show(run: RunDirectory) -> bytes:
     view = RunView(run, 10)
     view.catch_up()
     # Sampling is meant for long files; with the default, each of these files is read 250 times.
-    with mock.patch.object(event_reader, "TASTE_BLOCKS", 3):
+    with mock.patch.object(event_reader, "NUM_SAMPLE_BLOCKS", 3):
         sent = run_view.encode_message(run_view.message_for(view, -1)) + run_view.encode_message(
             run_view.preview_message(view)
         )
