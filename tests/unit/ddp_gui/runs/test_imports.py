@@ -57,7 +57,7 @@ def zipped(files: Files) -> bytes:
 
 
 def files_of(run: RunDirectory, *, with_checkpoint: bool = False) -> Files:
-    content = b"".join(run_zip.packed(run, with_checkpoint=with_checkpoint))
+    content = b"".join(run_zip.pack(run, with_checkpoint=with_checkpoint))
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
 
