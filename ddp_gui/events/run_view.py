@@ -219,7 +219,7 @@ class RunView:
         self._verdict = verdict.judge(self.series, state, current)
         current = insights.of_damage(self.num_missing_events) + current
         if is_live and now - self._grown_at > SILENCE_S:
-            current = insights.of_disk(self.run.path) + current
+            current = insights.check_disk(self.run.path) + current
         shown = self._with_recent(current, now) if is_live else current
         if shown != self._insights:
             self._insights = shown
