@@ -185,7 +185,7 @@ def _reduce_older(event: dict[str, Any]) -> dict[str, Any]:
     return {**event, "confusion": None, "metrics": metrics}
 
 
-def node_rows_of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
+def node_rows(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
     """Return an entry for each machine in the latest events, in the order of the machines.
 
     `idlest` is the least busy rank, `slowest` the rank with the longest step time without waiting.

@@ -267,7 +267,7 @@ def message_for(
             if newest is not None and newest["seq"] >= first:
                 message[kind] = newest if kind == "sample" else _shown(newest[kind], chart_view, ranks_a_node)
         if view.config.num_nodes > 1 and ("ranks" in message or "devices" in message):
-            rows = fold.node_rows_of_run(series.latest, view.config.num_nodes, view.config.world_size)
+            rows = fold.node_rows(series.latest, view.config.num_nodes, view.config.world_size)
             # Send field names only once: with many machines, they would be most of the message.
             fields = list(rows[0]) if rows else []
             message["nodes"] = {"fields": fields, "rows": [list(row.values()) for row in rows]}

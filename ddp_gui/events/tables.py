@@ -403,7 +403,7 @@ def chart_columns(*, sparse: bool | None = None) -> tuple[str, ...]:
     return tuple(chart.column for chart in STEP_CHARTS if sparse is None or chart.is_sparse == sparse)
 
 
-def charts_of_run(sample_unit: str, config: Config) -> list[dict[str, Any]]:
+def describe_charts(sample_unit: str, config: Config) -> list[dict[str, Any]]:
     """Return the charts as the page draws them; `limit` is the number's limit in this run, or null."""
     return [
         {

@@ -142,12 +142,12 @@ def make_code_router(store: RunStore) -> Router:
 
     @router.get("")
     def show(run_id: str) -> dict[str, Any]:
-        return code_of_run(store, store.view(run_id))
+        return describe_code(store, store.view(run_id))
 
     @router.get("/{name}")
     def download(run_id: str, name: str) -> Response:
         files = {"train.py": "text/x-python; charset=utf-8", "train.ipynb": "application/x-ipynb+json"}
-        code = code_of_run(store, store.view(run_id))
+        code = describe_code(store, store.view(run_id))
         if name not in files:
             raise HTTPException(
                 status_code=404, detail=f"this file does not exist; available: {', '.join(files)}"
@@ -161,7 +161,7 @@ def make_code_router(store: RunStore) -> Router:
     return router
 
 
-def code_of_run(store: RunStore, view: RunView) -> dict[str, Any]:
+def describe_code(store: RunStore, view: RunView) -> dict[str, Any]:
     """Return a run as one script; see `script.describe`."""
     config = view.config
     catalogue = store.catalogue_for(view.run, config)

@@ -165,7 +165,7 @@ def times_seen(sampling: Sampling, epoch: int) -> dict[str, int]:
     return {"fewest": min(times), "most": max(times)}
 
 
-def where_seen(sampling: Sampling, sample: int, num_epochs: int) -> tuple[list[dict[str, Any]], bool]:
+def list_accesses(sampling: Sampling, sample: int, num_epochs: int) -> tuple[list[dict[str, Any]], bool]:
     """Return the ranks that used a sample in each epoch, and True if the list covers all epochs."""
     max_epochs = max(1, min(MAX_EPOCHS, MAX_SHUFFLED_FOR_SAMPLE // sampling.num_samples))
     epochs = []
@@ -435,7 +435,7 @@ def make_router(store: RunStore) -> Router:
         if not 0 <= sample < sampling.num_samples:
             allowed = f"0 to {sampling.num_samples - 1}"
             raise HTTPException(status_code=422, detail=f"sample is {sample}; allowed: {allowed}")
-        epochs, is_all = where_seen(sampling, sample, view.config.num_epochs)
+        epochs, is_all = list_accesses(sampling, sample, view.config.num_epochs)
         return {"sample": sample, "epochs": epochs, "is_all": is_all}
 
     return router

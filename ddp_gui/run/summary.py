@@ -39,7 +39,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     strategy = None if config.is_script else catalogue.strategies.get(config.strategy)
     task = catalogue.tasks.get(dataset.task) if dataset else None
     sample_unit = dataset.sample_unit if dataset else "samples"
-    mistake = listing.mistake_of(config, catalogue)
+    mistake = listing.find_mistake(config, catalogue)
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
@@ -67,7 +67,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "sample_unit": sample_unit,
         "mistake": mistake,
         "no_fingerprints": _no_fingerprints(config, strategy),
-        "charts": tables.charts_of_run(sample_unit, config),
+        "charts": tables.describe_charts(sample_unit, config),
         "num_train": num_train,
         "max_ranks": capacity.read(engine, config).max_ranks(config.device),
         "strategy_label": listing.strategy_label(config, catalogue),

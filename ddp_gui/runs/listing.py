@@ -196,7 +196,7 @@ def facts_of(config: Config, catalogue: Catalogue) -> Facts:
         "strategy": config.strategy,
         "strategy_label": strategy_label(config, catalogue),
         "nproc_per_node": config.nproc_per_node,
-        "mistake": mistake_of(config, catalogue),
+        "mistake": find_mistake(config, catalogue),
         "expected_steps": total_steps(config, catalogue),
     }
 
@@ -214,7 +214,7 @@ def strategy_label(config: Config, catalogue: Catalogue) -> str:
     return strategy.label if strategy else config.strategy
 
 
-def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
+def find_mistake(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
     """Return name, label and description of a run's deliberate mistake; None without one."""
     if not config.is_broken_on_purpose:
         return None
@@ -266,7 +266,7 @@ def total_steps(config: Config, catalogue: Catalogue) -> int | None:
 Row = dict[str, Any]
 
 
-def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: float) -> Row:
+def make_row(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: float) -> Row:
     """Return a run's row with its current state."""
     status, columns = liveness.read_status(run), dict(facts)
     expected_steps, config_name = columns.pop("expected_steps"), columns.pop("config_name")
@@ -615,7 +615,7 @@ class Listing:
                 digest = Digest()
             is_complete = digest.catch_up(run.events, MAX_READ_S)
             entry.folded = digest.serialise()
-            row = row_of(run, entry.facts, digest, entry.created_unix_s)
+            row = make_row(run, entry.facts, digest, entry.created_unix_s)
         except FileNotFoundError:
             self._drop(run_id)
             return

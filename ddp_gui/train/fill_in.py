@@ -189,7 +189,7 @@ def changes_html(
         base_values = defaults if has_rules and defaults is not None else form.unset_values()
         return not list_changes(form, catalogue, {**base_values, **preset.values}, now)
 
-    topics = Counter(topic_of(change.name) for change in from_defaults)
+    topics = Counter(field_topic(change.name) for change in from_defaults)
     chosen = next((preset.name for preset in form_module.PRESETS if is_chosen(preset)), "")
     values = {
         name: now[name] for name in form.names if name in now and not _is_same(usual.get(name), now[name])
@@ -202,7 +202,7 @@ def changes_html(
     return f'<p class="ddp-changes" role="status" {attributes}>{summary}</p>'
 
 
-def topic_of(name: str) -> str:
+def field_topic(name: str) -> str:
     """Return the topic whose fold contains a field; a strategy's own options belong to "parallel"."""
     setting = config_module.settings().get(name)
     if setting is None:
@@ -406,7 +406,7 @@ def parse_saved_values(form: Form, text: str) -> dict[str, Any] | None:
     return form.usual_values() | {name: value for name, value in saved.items() if name in form.controls}
 
 
-def config_of_run(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
+def read_run_config(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the configuration of the run that a URL names, with the URL's changes applied.
 
     An intentional mistake of that run is omitted unless the URL requests it, so that a user does not repeat

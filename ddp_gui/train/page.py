@@ -427,7 +427,7 @@ class TrainPage:
         if "from" not in query:
             return [gr.skip(), *no_updates]
         try:
-            values = self.api.starts.complete(fill_in.config_of_run(self.store, query))
+            values = self.api.starts.complete(fill_in.read_run_config(self.store, query))
             filled = fill_in.filled_by_rules(self.form, self.api.recipe, values)
             return [gr.skip(), filled, query["from"], *fill_in.updates(self.form, values)]
         except (ValueError, OSError) as error:

@@ -18,7 +18,7 @@ from ddp_gui.events import event_reader, run_view
 from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.run_view import RunView
 from ddp_gui.runs import exports, listing
-from ddp_gui.runs.listing import row_of
+from ddp_gui.runs.listing import make_row
 from trainers.contract import events, manifests, tickets
 from trainers.contract.commands import Incoming
 from trainers.contract.rundir import RunDirectory
@@ -111,7 +111,7 @@ def show(run: RunDirectory) -> bytes:
         )
     digest = Digest()
     digest.catch_up(run.events)
-    row = row_of(run, dict.fromkeys(("expected_steps", "config_name"), None), digest, 0.0)
+    row = make_row(run, dict.fromkeys(("expected_steps", "config_name"), None), digest, 0.0)
     for kind in ("csv", "tfevents"):
         sent += b"".join(getattr(exports, f"{kind}_pieces")(run))
     return sent + orjson.dumps(row) + b"".join(exports.json_pieces(run, {}))

@@ -49,7 +49,7 @@ def pace_of_run(series: Series, *, is_over: bool) -> Pace | None:
     global_batch = series.plan.get("global_batch")
     if not isinstance(global_batch, int) or global_batch < 1:
         return None  # not known yet, or the file is damaged
-    return of_steps(
+    return pace_of_steps(
         series.steps,
         global_batch=global_batch,
         # The number of samples of a script may be unknown.
@@ -59,7 +59,7 @@ def pace_of_run(series: Series, *, is_over: bool) -> Pace | None:
     )
 
 
-def of_steps(
+def pace_of_steps(
     steps: Table, *, global_batch: int, num_train: int, since_step: int, is_over: bool
 ) -> Pace | None:
     """Return the pace of a run, or None if too few complete steps were measured.

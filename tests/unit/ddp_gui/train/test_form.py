@@ -83,7 +83,7 @@ def test_the_form_is_filled_in_as_a_run_was_with_what_the_address_changes(form: 
     run = rundir.create(tmp_path, was)
     store = RunStore(tmp_path, None)
     query = {"from": run.run_id, "learning_rate": "0.01", "scale_lr": "true", "__theme": "dark"}
-    values = fill_in.config_of_run(store, query)
+    values = fill_in.read_run_config(store, query)
     filled = config.parse(values_of(form, fill_in.updates(form, values)))
     expected = {**was.to_json(), "learning_rate": 0.01, "scale_lr": True}
     assert filled == config.parse(expected)
@@ -92,7 +92,7 @@ def test_the_form_is_filled_in_as_a_run_was_with_what_the_address_changes(form: 
 @pytest.mark.parametrize("query", [{"from": "../../etc"}, {"from": "none-1"}, {}])
 def test_an_address_without_a_run_is_refused(tmp_path: Path, query: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="run_id"):
-        fill_in.config_of_run(RunStore(tmp_path, None), query)
+        fill_in.read_run_config(RunStore(tmp_path, None), query)
 
 
 def test_other_data_than_a_presets_takes_its_other_fields_back(form: Form) -> None:
