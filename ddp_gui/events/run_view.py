@@ -217,7 +217,7 @@ class RunView:
         current = insights.find(self.series, self.config, state)
         self._contended = [asdict(span) for span in insights.contended_spans(self.series.load)]
         self._verdict = verdict.judge(self.series, state, current)
-        current = insights.of_damage(self.num_missing_events) + current
+        current = insights.damage_insights(self.num_missing_events) + current
         if is_live and now - self._grown_at > SILENCE_S:
             current = insights.check_disk(self.run.path) + current
         shown = self._with_recent(current, now) if is_live else current

@@ -223,7 +223,7 @@ def check_disk(run_path: Path) -> list[Insight]:
     return [Insight(code="disk_takes_nothing", message=message, evidence="a check of the disk")]
 
 
-def of_damage(num_lines: int) -> list[Insight]:
+def damage_insights(num_lines: int) -> list[Insight]:
     """Return the insight for unreadable lines of the events."""
     if num_lines == 0:
         return []
