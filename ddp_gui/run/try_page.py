@@ -61,7 +61,7 @@ def try_page(title: str, metadata: Mapping[str, Any], model: Path) -> bytes:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{shown_title}</title>
 <style>
-{styles_of(STYLES)}
+{read_styles(STYLES)}
 body {{ margin: 0; background: var(--ddp-ground); }}
 main {{ max-width: 76rem; margin: 0 auto; padding: 1.2rem; }}
 </style>
@@ -90,7 +90,7 @@ if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement
     return content
 
 
-def styles_of(names: Iterable[str]) -> str:
+def read_styles(names: Iterable[str]) -> str:
     """Return style sheets as one text, without the typeface, which is a file."""
     styles = "\n".join((ASSETS / "css" / f"{name}.css").read_text(encoding="utf-8") for name in names)
     return _FONT.sub("", styles)
