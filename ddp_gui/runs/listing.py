@@ -183,7 +183,7 @@ def catalogue_for_run(
     return plan.with_noted_data(run, catalogue)
 
 
-def facts_of(config: Config, catalogue: Catalogue) -> Facts:
+def config_facts(config: Config, catalogue: Catalogue) -> Facts:
     """Return the columns of the list that follow from a configuration."""
     model, dataset = catalogue.models.get(config.model), catalogue.datasets.get(config.dataset)
     return {
@@ -609,7 +609,7 @@ class Listing:
             if entry.facts is None or entry.marks[:2] != marks[:2]:
                 entry.created_unix_s = run.config.stat().st_mtime
                 config = run.read_config()
-                entry.facts = facts_of(config, self._catalogue_for_run(run, config, catalogue))
+                entry.facts = config_facts(config, self._catalogue_for_run(run, config, catalogue))
             digest = _deserialise_digest(entry.folded)
             if digest.is_of_another_file(run.events):
                 digest = Digest()
