@@ -124,10 +124,10 @@ class RunView:
                 self._inode = file_stat.st_ino
             if file_stat.st_size == self._offset:
                 return False
-            before = self._offset, self._is_careful
+            progress = self._offset, self._is_careful
             self._read()
             # Turning validation on restarts reading from the beginning, which also counts as progress.
-            return (self._offset, self._is_careful) != before
+            return (self._offset, self._is_careful) != progress
 
     def _start_over(self) -> None:
         self.series, self._offset = Series(self.config.world_size), 0
@@ -220,9 +220,9 @@ class RunView:
         current = insights.damage_insights(self.num_missing_events) + current
         if is_live and now - self._grown_at > SILENCE_S:
             current = insights.check_disk(self.run.path) + current
-        shown = self._with_recent(current, now) if is_live else current
-        if shown != self._insights:
-            self._insights = shown
+        displayed = self._with_recent(current, now) if is_live else current
+        if displayed != self._insights:
+            self._insights = displayed
 
     def _with_recent(self, current: list[Insight], now: float) -> list[Insight]:
         """Return the insights, including recent ones, so that they do not flicker."""

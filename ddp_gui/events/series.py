@@ -326,7 +326,7 @@ class Series:
         if remaining.cut_from is not None and remaining.last_cut is not None:
             self._rewind(remaining.cut_from, batch[remaining.last_cut]["seq"])
         active_s = self._fold.take_times([event["time_unix_s"] for event in batch])
-        chosen = [batch[place] for place in remaining.rows.tolist()]
+        chosen = [batch[row] for row in remaining.rows.tolist()]
         # A missing number (null) becomes NaN.
         values = np.array([[event[field] for event in chosen] for field in STEP_FIELDS.values()], float)
         self.steps.extend(

@@ -474,12 +474,18 @@ class Listing:
         with self._lock:
             is_whole = not self._first_version <= since <= self._version
             self.refresh()
-            after = self._first_version if is_whole else since
+            since_version = self._first_version if is_whole else since
             return Changes(
                 version=self._version,
                 is_whole=is_whole,
-                rows=[entry.row for entry in self._entries.values() if is_whole or entry.version > after],
-                gone={run_id: owner for run_id, (version, owner) in self._gone.items() if version > after},
+                rows=[
+                    entry.row for entry in self._entries.values() if is_whole or entry.version > since_version
+                ],
+                gone={
+                    run_id: owner
+                    for run_id, (version, owner) in self._gone.items()
+                    if version > since_version
+                },
                 num_unread=len(self._unread),
             )
 
@@ -566,7 +572,7 @@ class Listing:
             names = set()
         for run_id in [run_id for run_id in self._entries if run_id not in names]:
             self._drop(run_id)
-        half_read = [run_id for run_id in self._unread if run_id in self._entries]
+        partly_read = [run_id for run_id in self._unread if run_id in self._entries]
         unread = []
         for run_id in names:
             if run_id in self._entries:
@@ -575,7 +581,7 @@ class Listing:
                 mark = stat_of(f"{self._dir}/{run_id}/{WATCHED[0]}")
                 if mark is not None:
                     unread.append((mark[2], run_id))
-        self._unread = half_read + [run_id for _, run_id in sorted(unread)]
+        self._unread = partly_read + [run_id for _, run_id in sorted(unread)]
 
     def _read_unread(self, catalogue: Catalogue) -> None:
         """Read new runs, most recent first, for a limited time."""

@@ -236,12 +236,12 @@ class Api:
         more_epochs: int | None,
     ) -> dict[str, Any]:
         await CLICKS.run(imports.refuse_to_continue, run)
-        before = await CLICKS.run(run.read_config)
+        run_config = await CLICKS.run(run.read_config)
 
         def resume_script() -> dict[str, Any]:
             unsupported = {"nproc_per_node": nproc_per_node, "more_epochs": more_epochs}
             for name, value in unsupported.items():
-                if value is not None and value != getattr(before, name, None):
+                if value is not None and value != getattr(run_config, name, None):
                     allowed = (
                         "null: a script keeps its number of ranks, and itself decides how long it trains"
                     )
@@ -272,8 +272,8 @@ class Api:
                 )
                 raise ValueError(f"run {run.run_id} is {state}: only {allowed_states}")
             # Validate only the changed configuration: the original may need more GPUs than this machine has.
-            changes = launcher.other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
-            checked = self.plan(before.to_json() | changes, resumes=True)
+            changes = launcher.other_ranks(run_config, self._catalogue.get(), nproc_per_node, global_batch)
+            checked = self.plan(run_config.to_json() | changes, resumes=True)
             step = _parse_step(checkpoint_step)
             if more_epochs is not None:
                 last_checkpoint = launcher.pick_checkpoint(run, step)
@@ -281,7 +281,7 @@ class Api:
                     last_checkpoint, checked
                 )
                 changes |= launcher.more_epochs(last_checkpoint, more_epochs, stopped_early=stopped_early)
-                checked = self.plan(before.to_json() | changes, resumes=True)
+                checked = self.plan(run_config.to_json() | changes, resumes=True)
             checkpoint = launcher.checkpoint_to_resume(run, step, checked)
             STARTS_RATE.count(self)
             placed = self._scheduler.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
@@ -289,9 +289,9 @@ class Api:
             action = "All steps are done: the run finishes" if is_end else "Continuing"
             return self._placed_result(placed, f"{action} from step {checkpoint.step:,}.")
 
-        if before.is_script:
+        if run_config.is_script:
             return await STARTS.run(resume_script)
-        await self._inspect_first(before.to_json() | {"start_from": ""})
+        await self._inspect_first(run_config.to_json() | {"start_from": ""})
         return await STARTS.run(resume)
 
     @operation()
@@ -374,5 +374,5 @@ def _command_operation(name: str, arguments: Sequence[Argument], endpoint: Endpo
 
 for _name, _command in COMMANDS.items():
     if _command.endpoint is not None:
-        made = _command_operation(_name, _command.arguments, _command.endpoint)
-        setattr(Api, _command.endpoint.name, made)
+        command_operation = _command_operation(_name, _command.arguments, _command.endpoint)
+        setattr(Api, _command.endpoint.name, command_operation)

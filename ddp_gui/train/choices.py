@@ -475,9 +475,9 @@ class Choices:
     def _offer_data(self, request: gr.Request) -> tuple[Any, str, str]:
         catalogue = self.form.catalogue = self.source.get()
         # A form for a checkpoint offers only the data sets of its task.
-        starts = form_module.START_FIELD in request.query_params
+        has_start = form_module.START_FIELD in request.query_params
         return (
-            gr.skip() if starts else gr.update(choices=self.form.dataset_choices()),
+            gr.skip() if has_start else gr.update(choices=self.form.dataset_choices()),
             dataset_groups(self.form),
             unavailable(catalogue, may_install=current_user().is_teacher),
         )

@@ -124,10 +124,10 @@ def _problem_text(problem: Problem) -> str:
     if _is_missing(problem):
         return f"not filled in. Allowed: {problem.allowed}."
     value = str(problem.value)
-    shown = value if len(value) <= MAX_PROBLEM_VALUE else value[: MAX_PROBLEM_VALUE - 1] + "…"
+    value_text = value if len(value) <= MAX_PROBLEM_VALUE else value[: MAX_PROBLEM_VALUE - 1] + "…"
     if value[:1].isalpha():
-        shown = f"“{shown}”"  # quoted, because otherwise the sentence would begin in lower case
-    return f"{shown} is not possible. Allowed: {problem.allowed}."
+        value_text = f"“{value_text}”"  # quoted, because otherwise the sentence would begin in lower case
+    return f"{value_text} is not possible. Allowed: {problem.allowed}."
 
 
 def _is_missing(problem: Problem) -> bool:
@@ -181,8 +181,8 @@ def changes_html(
         filled_from: name and configuration of the run that filled in the form.
         defaults: default values for this data set and model; None: the values with which the form opens.
     """
-    usual = form.usual_values()
-    from_defaults = list_changes(form, catalogue, usual if defaults is None else defaults, now)
+    opening_values = form.usual_values()
+    from_defaults = list_changes(form, catalogue, opening_values if defaults is None else defaults, now)
 
     def is_chosen(preset: form_module.Preset) -> bool:
         has_rules = preset.values.keys() <= form_module.WHAT_IS_TRAINED
@@ -192,7 +192,9 @@ def changes_html(
     topics = Counter(field_topic(change.name) for change in from_defaults)
     chosen = next((preset.name for preset in form_module.PRESETS if is_chosen(preset)), "")
     values = {
-        name: now[name] for name in form.names if name in now and not _is_same(usual.get(name), now[name])
+        name: now[name]
+        for name in form.names
+        if name in now and not _is_same(opening_values.get(name), now[name])
     }
     attributes = (
         f'data-preset="{chosen}" data-topics="{html.escape(json.dumps(topics), quote=True)}" '
@@ -286,13 +288,13 @@ def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
         "model_size": form.size_choices(str(all_values["model"]), str(all_values["dataset"])),
         "strategy": form.strategy_choices(str(all_values["model"])),
     }
-    starts = bool(all_values[form_module.START_FIELD])
-    choices["dataset"] = form.dataset_choices(str(all_values["dataset"]) if starts else "")
+    has_start = bool(all_values[form_module.START_FIELD])
+    choices["dataset"] = form.dataset_choices(str(all_values["dataset"]) if has_start else "")
     changes = []
     for name in form.names:
         options: dict[str, Any] = {"choices": choices[name]} if name in choices else {}
         if name in form_module.FIXED_BY_START:
-            options["interactive"] = not starts
+            options["interactive"] = not has_start
         changes.append(gr.update(value=form.to_control_value(name, all_values[name]), **options))
     return changes
 
@@ -347,10 +349,10 @@ def recommend_values(
 
 def defaults_for(form: Form, rules: Rules, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults of all fields for this data set and model; these two keep their usual defaults."""
-    usual = form.usual_values()
-    selected = {name: usual[name] for name in ("dataset", "model")}
+    opening_values = form.usual_values()
+    selected = {name: opening_values[name] for name in ("dataset", "model")}
     if all(raw[name] == value for name, value in selected.items()):
-        return usual
+        return opening_values
     recommended = rules(without_rules(raw))
     return form.unset_values() | selected | recommended
 
@@ -416,15 +418,15 @@ def read_run_config(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]
         ValueError: if the run does not exist or a change is invalid; the message gives the reason.
     """
     run = store.open(query.get("from", ""))
-    before = run.read_config().to_json() | {"mistake": NO_MISTAKE}
-    known = config_module.settings()
+    original = run.read_config().to_json() | {"mistake": NO_MISTAKE}
+    settings = config_module.settings()
     changes = {
         name: _from_text(name, value)
         for name, value in query.items()
-        if name in known or options.NAME.fullmatch(name)
+        if name in settings or options.NAME.fullmatch(name)
     }
-    config: Config = config_module.parse(before | changes)
-    if config.start_from and config.start_from == before["start_from"]:
+    config: Config = config_module.parse(original | changes)
+    if config.start_from and config.start_from == original["start_from"]:
         source = config.start_from.rpartition("/")[0]
         if not store.has_source(run, source):
             raise ValueError(f"run {run.run_id} started from a checkpoint of {source}, which was deleted")

@@ -175,7 +175,7 @@ class TrainPage:
         gr.HTML('<div id="ddp-live"></div>')
         self._fill_problem = _problem_box("The form could not be filled in")
         self.form = Form(self.source.get(), self.machine, self.machine.asked)
-        self._where = WhereGroup(self.form, self.api, self.machine.asked)
+        self._where_group = WhereGroup(self.form, self.api, self.machine.asked)
         self.preset_buttons = self._add_presets()
         self._changes = gr.HTML(elem_id="changes")
         with gr.Row(equal_height=False):
@@ -191,7 +191,7 @@ class TrainPage:
         self._controls = [self.form.controls[name] for name in self.form.names]
         self._preview_inputs = [self._filled_from, *self._controls]
         self._choices.connect(self._own_data.choose)
-        self._where.connect(self.demo)
+        self._where_group.connect(self.demo)
         self._connect_own_data()
         self._connect_preview()
         self._connect_filling()
@@ -220,7 +220,7 @@ class TrainPage:
         self._own_data = own_data.OwnDataSection(form)
         self._choices.add_fine_tuning()
         self._description = gr.Markdown(elem_classes="ddp-note")
-        self._where.add_controls()
+        self._where_group.add_controls()
         with gr.Group(elem_id="main-fields"):
             with gr.Row():
                 if self.machine.num_nodes > 1 and "num_nodes" not in form.controls:

@@ -160,7 +160,7 @@ def test_differences_from_the_hashes_are_named(there: RunDirectory, tmp_path: Pa
         "events.jsonl differs",
         "logs/rank_0.log is missing",
     )
-    assert imported.words == "3 files differ"
+    assert imported.result_text == "3 files differ"
 
 
 def test_a_folder_zipped_by_hand_has_no_hashes(there: RunDirectory, tmp_path: Path) -> None:
