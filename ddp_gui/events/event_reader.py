@@ -23,8 +23,8 @@ from trainers.files.plain_files import open_plain
 BATCH_BYTES = 256 * 1024
 # The errors that an event with missing or invalid fields can cause.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-TASTE_BLOCKS = 250
-TASTE_BLOCK_BYTES = 2 * 1024
+NUM_SAMPLE_BLOCKS = 250
+SAMPLE_BLOCK_BYTES = 2 * 1024
 
 
 def read_batch(path: Path, offset: int, *, is_careful: bool = True) -> tuple[list[Event], int, int]:
@@ -50,17 +50,17 @@ def read_batch(path: Path, offset: int, *, is_careful: bool = True) -> tuple[lis
 def sample_events(path: Path) -> list[Event]:
     """Return events from positions spread over a file, in order, without reading the entire file."""
     size = path.stat().st_size
-    found: list[Event] = []
+    sampled: list[Event] = []
     with open_plain(path) as file:
-        for block in range(TASTE_BLOCKS):
-            start = block * max(0, size - TASTE_BLOCK_BYTES) // (TASTE_BLOCKS - 1)
-            found += _whole_lines_at(file, start)
-    return found
+        for block in range(NUM_SAMPLE_BLOCKS):
+            start = block * max(0, size - SAMPLE_BLOCK_BYTES) // (NUM_SAMPLE_BLOCKS - 1)
+            sampled += _complete_lines_at(file, start)
+    return sampled
 
 
-def _whole_lines_at(file: BinaryIO, start: int) -> list[Event]:
+def _complete_lines_at(file: BinaryIO, start: int) -> list[Event]:
     file.seek(start)
-    block = file.read(TASTE_BLOCK_BYTES)
+    block = file.read(SAMPLE_BLOCK_BYTES)
     first = 0 if start == 0 else block.find(b"\n") + 1
     return _parse_carefully(block[first : block.rfind(b"\n") + 1])
 
@@ -122,13 +122,13 @@ class Digest(Fold):
         """The seconds the run was active, without the time between stop and resume."""
         return None if self.began_unix_s is None else self.active_s()
 
-    def folded(self) -> str:
+    def serialise(self) -> str:
         """Serialise the digest as a short text."""
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod
-    def unfolded(cls, text: str) -> Digest:
-        """Return the digest that `folded` serialised.
+    def deserialise(cls, text: str) -> Digest:
+        """Return the digest that `serialise` returned as text.
 
         Raises:
             ValueError, LookupError, TypeError: if the text is not a digest.
@@ -142,10 +142,10 @@ class Digest(Fold):
         if self.offset == 0:
             return False
         try:
-            about = path.stat()
+            file_stat = path.stat()
         except FileNotFoundError:
             return True
-        return about.st_ino != self.inode or about.st_size < self.offset
+        return file_stat.st_ino != self.inode or file_stat.st_size < self.offset
 
     def catch_up(self, path: Path, time_limit_s: float | None = None) -> bool:
         """Read the events after the last read; return True if nothing is left to read.
@@ -202,14 +202,14 @@ class Digest(Fold):
             return
         steps = np.array([event["step"] for event in batch], np.int64)
         losses = np.array([event["loss"] for event in batch], np.float64)  # null becomes NaN
-        kept = self.take_batch(steps)
-        if kept.cut_from is not None:
-            self.curve.cut_from(kept.cut_from)
-        self.curve.add(steps[kept.places], losses[kept.places])
+        remaining = self.take_batch(steps)
+        if remaining.cut_from is not None:
+            self.curve.cut_from(remaining.cut_from)
+        self.curve.add(steps[remaining.rows], losses[remaining.rows])
         self.loss = float(losses[-1]) if np.isfinite(losses[-1]) else None
 
 
-GATHERED = 8_192
+MAX_BATCH_EVENTS = 8_192
 # Maximum number of values in memory: a run can have so many metrics that a few evaluations reach this limit.
 MAX_CELLS = 4_000_000
 
@@ -227,49 +227,49 @@ class Survey:
 
 def survey_numbers(path: Path) -> Survey:
     """Read a run's events once and return what its exports need."""
-    found, step = Survey(), 0
+    survey, step = Survey(), 0
     metrics: dict[str, None] = {}
     for event in _events(path):
         if event["kind"] == "step":
             if event["step"] <= step:
-                found.cuts.append((event["seq"], event["step"]))
+                survey.cuts.append((event["seq"], event["step"]))
             step = event["step"]
         elif event["kind"] == "eval":
             metrics |= dict.fromkeys(event["metrics"])
-        found.last_seq = event["seq"]
-        if found.began_unix_s is None:
-            found.began_unix_s = event["time_unix_s"]
-    found.metrics = list(metrics)
-    return found
+        survey.last_seq = event["seq"]
+        if survey.began_unix_s is None:
+            survey.began_unix_s = event["time_unix_s"]
+    survey.metrics = list(metrics)
+    return survey
 
 
-def history_of_numbers(path: Path, known: Survey) -> Iterator[list[Event]]:
+def history_of_numbers(path: Path, survey: Survey) -> Iterator[list[Event]]:
     """Yield the step and eval events that were not replaced, some thousand at a time, each with `elapsed_s`.
 
     `elapsed_s` is the active time of the run in seconds, without the time between stop and resume.
     """
-    most = max(1, min(GATHERED, MAX_CELLS // max(1, len(known.metrics))))
-    cuts = _ahead(known.cuts)
+    max_events = max(1, min(MAX_BATCH_EVENTS, MAX_CELLS // max(1, len(survey.metrics))))
+    cuts = _limits_in_order(survey.cuts)
     cut_seq, cut_step = next(cuts)
-    folded = Fold()
-    gathered: list[Event] = []
+    progress = Fold()
+    batch: list[Event] = []
     for event in _events(path):
-        if event["seq"] > known.last_seq:
+        if event["seq"] > survey.last_seq:
             break  # written after the survey
-        folded.take_time(event["time_unix_s"], is_start=fold.is_start(event))
+        progress.take_time(event["time_unix_s"], is_start=fold.is_start(event))
         while event["seq"] >= cut_seq:
             cut_seq, cut_step = next(cuts)
         if event["kind"] in ("step", "eval") and event["step"] < cut_step:
-            event["elapsed_s"] = round(folded.active_s(), 4)
-            gathered.append(event)
-        if len(gathered) >= most:
-            yield gathered
-            gathered = []
-    if gathered:
-        yield gathered
+            event["elapsed_s"] = round(progress.active_s(), 4)
+            batch.append(event)
+        if len(batch) >= max_events:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
-def _ahead(cuts: list[tuple[int, int]]) -> Iterator[tuple[float, float]]:
+def _limits_in_order(cuts: list[tuple[int, int]]) -> Iterator[tuple[float, float]]:
     """Yield (event, step): before this event, only steps below this step are valid."""
     lowest: list[tuple[float, float]] = [(float("inf"), float("inf"))]
     for seq, step in reversed(cuts):

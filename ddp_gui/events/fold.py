@@ -32,7 +32,7 @@ MAX_HASH = 64
 MAX_MARKS_OF_A_KIND = 500
 
 
-def kept_of(event: Event, num_ranks: int) -> Event:
+def limit_fields(event: Event, num_ranks: int) -> Event:
     """Return an event with only the fields of its kind, each limited in size.
 
     Args:
@@ -41,25 +41,25 @@ def kept_of(event: Event, num_ranks: int) -> Event:
     kind = event["kind"]
     # Of an unknown kind, the page shows only the name.
     names = (*events.COMMON_FIELDS, *events.FIELDS.get(kind, ("step",)))
-    kept = {name: event[name] for name in names if name in event}
+    limited = {name: event[name] for name in names if name in event}
     if kind == "devices":
-        kept["devices"] = _by_rank(event["devices"], (*events.DEVICE_FIELDS, "host"), num_ranks)
+        limited["devices"] = _by_rank(event["devices"], (*events.DEVICE_FIELDS, "host"), num_ranks)
     elif kind == "ranks":
-        kept["ranks"] = _by_rank(event["ranks"], events.RANK_FIELDS, num_ranks)
+        limited["ranks"] = _by_rank(event["ranks"], events.RANK_FIELDS, num_ranks)
     elif kind == "eval":
-        kept["metrics"] = _metrics(event["metrics"])
-        kept["confusion"] = _small_square(event.get("confusion"))
+        limited["metrics"] = _metrics(event["metrics"])
+        limited["confusion"] = _drawable_matrix(event.get("confusion"))
     elif kind == "sample":
-        kept["content"] = _sample(event.get("content"), event.get("type"))
+        limited["content"] = _sample(event.get("content"), event.get("type"))
     elif kind == "fingerprints":
-        kept["hashes"] = [value[:MAX_HASH] for value in event["hashes"][:num_ranks]]
-        kept["distances"] = event["distances"][:num_ranks]
+        limited["hashes"] = [value[:MAX_HASH] for value in event["hashes"][:num_ranks]]
+        limited["distances"] = event["distances"][:num_ranks]
     else:
         traceback = cut_text(event.get("traceback"), MAX_TRACEBACK)
-        kept = cut_text(kept, MAX_TEXT) | ({"traceback": traceback} if "traceback" in kept else {})
+        limited = cut_text(limited, MAX_TEXT) | ({"traceback": traceback} if "traceback" in limited else {})
         if kind == "plan":
-            kept["class_names"] = cut_text(event.get("class_names"), MAX_CLASS_NAME)
-    return kept
+            limited["class_names"] = cut_text(event.get("class_names"), MAX_CLASS_NAME)
+    return limited
 
 
 def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,28 +77,28 @@ def _cut_name(name: str) -> str:
     return f"{name[: MAX_NAME - len(mark) - 1]}…{mark}"
 
 
-def without_oldest(marks: Sequence[Event]) -> list[Event]:
+def drop_oldest_marks(marks: Sequence[Event]) -> list[Event]:
     """Return the last marks of each kind; all unknown kinds count as one."""
     num_left = dict.fromkeys((*events.FIELDS, ""), MAX_MARKS_OF_A_KIND)
-    kept = []
+    last_marks = []
     for mark in reversed(marks):
         kind = mark["kind"] if mark["kind"] in events.FIELDS else ""
         num_left[kind] -= 1
         if num_left[kind] >= 0:
-            kept.append(mark)
-    return kept[::-1]
+            last_marks.append(mark)
+    return last_marks[::-1]
 
 
-def cut_text(value: Any, most_text: int, most_items: int = MAX_ITEMS) -> Any:
+def cut_text(value: Any, max_length: int, max_items: int = MAX_ITEMS) -> Any:
     """Return a value with its texts, lists and objects cut to these lengths."""
     if isinstance(value, str):
-        return value if len(value) <= most_text else value[: most_text - 1] + "…"
+        return value if len(value) <= max_length else value[: max_length - 1] + "…"
     if isinstance(value, list):
-        return [cut_text(item, most_text, most_items) for item in value[:most_items]]
+        return [cut_text(item, max_length, max_items) for item in value[:max_items]]
     if isinstance(value, dict):
         return {
-            _cut_name(name): cut_text(item, most_text, most_items)
-            for name, item in islice(value.items(), most_items)
+            _cut_name(name): cut_text(item, max_length, max_items)
+            for name, item in islice(value.items(), max_items)
         }
     return value
 
@@ -127,14 +127,14 @@ def _sample(content: Any, kind: Any) -> Any:
     return content
 
 
-def _small_square(confusion: list[list[float]] | None) -> list[list[float]] | None:
+def _drawable_matrix(confusion: list[list[float]] | None) -> list[list[float]] | None:
     """Return a confusion matrix if it can be drawn, else None."""
     num_classes = len(confusion or ())
     is_square = confusion is not None and all(len(row) == num_classes for row in confusion)
     return confusion if is_square and num_classes <= MAX_CLASSES else None
 
 
-MAX_KEPT = 10_000
+MAX_EVALUATIONS = 10_000
 MAX_OLDER_METRICS = 8
 
 
@@ -162,9 +162,9 @@ class Evaluations:
         """Add an `eval` event, which replaces the evaluations of its step and later steps."""
         self.cut_from(event["step"])
         if self.all:
-            self.all[-1] = _of_an_older_one(self.all[-1])
+            self.all[-1] = _reduce_older(self.all[-1])
         self.all.append(event)
-        if len(self.all) > MAX_KEPT:
+        if len(self.all) > MAX_EVALUATIONS:
             half = len(self.all) // 2
             self.all = self.all[:half:2] + self.all[half:]
         self._fold.take_evaluation(event["step"], event["metrics"])
@@ -176,7 +176,7 @@ class Evaluations:
         self._fold.cut_from(step)
 
 
-def _of_an_older_one(event: dict[str, Any]) -> dict[str, Any]:
+def _reduce_older(event: dict[str, Any]) -> dict[str, Any]:
     """Return the reduced form of an older evaluation, without the confusion matrix and with few metrics."""
     metrics = event["metrics"]
     main = primary_metric(metrics)
@@ -185,7 +185,7 @@ def _of_an_older_one(event: dict[str, Any]) -> dict[str, Any]:
     return {**event, "confusion": None, "metrics": metrics}
 
 
-def node_rows_of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
+def node_rows(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
     """Return an entry for each machine in the latest events, in the order of the machines.
 
     `idlest` is the least busy rank, `slowest` the rank with the longest step time without waiting.
@@ -199,9 +199,9 @@ def node_rows_of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int
                 node = ((entry["rank"] + 1) * num_nodes - 1) // num_ranks
                 on_node.setdefault(node, ([], []))[number].append(entry)
     return [
-        {"node": node, **_devices(here), **_steps(own)}
-        for node, (here, own) in sorted(on_node.items())
-        if here
+        {"node": node, **_devices(node_devices), **_steps(node_ranks)}
+        for node, (node_devices, node_ranks) in sorted(on_node.items())
+        if node_devices
     ]
 
 
@@ -223,16 +223,16 @@ def _devices(devices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _steps(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    alone = {
-        each["rank"]: each["step_time_s"] - (each.get("wait_time_s") or 0.0)
-        for each in ranks
-        if each.get("step_time_s") is not None
+    busy_s = {
+        rank["rank"]: rank["step_time_s"] - (rank.get("wait_time_s") or 0.0)
+        for rank in ranks
+        if rank.get("step_time_s") is not None
     }
-    slowest = max(alone, key=lambda rank: alone[rank], default=None)
+    slowest = max(busy_s, key=lambda rank: busy_s[rank], default=None)
     return {
         "slowest": slowest,
-        "slowest_s": None if slowest is None else float(f"{alone[slowest]:.4g}"),
-        "grown_bytes": max((each for each in map(_grown_bytes, ranks) if each is not None), default=None),
+        "slowest_s": None if slowest is None else float(f"{busy_s[slowest]:.4g}"),
+        "grown_bytes": max((size for size in map(_grown_bytes, ranks) if size is not None), default=None),
     }
 
 
@@ -248,19 +248,19 @@ Steps = npt.NDArray[np.int64]
 CLOCK_NOISE_S = 1.0
 
 # Maximum number of records. Older records would be needed only after a cut to before all of these.
-MOST_RECORDS = 1_000
+MAX_RECORDS = 1_000
 
 
-class Kept(NamedTuple):
+class RemainingSteps(NamedTuple):
     """The remaining steps of a batch: a step replaces all equal and higher steps before it.
 
     Attributes:
-        places: indices of the steps in the batch that no later step of the batch replaces.
+        rows: indices of the steps in the batch that no later step of the batch replaces.
         cut_from: drop earlier entries from this step on; None: drop none.
         last_cut: index of the last decrease of the steps; None if `cut_from` is None.
     """
 
-    places: Steps
+    rows: Steps
     cut_from: int | None
     last_cut: int | None
 
@@ -327,22 +327,22 @@ class Fold:
         self.newest_unix_s = float(times[-1])
         return active_s
 
-    def take_batch(self, steps: Steps | Sequence[int]) -> Kept:
+    def take_batch(self, steps: Steps | Sequence[int]) -> RemainingSteps:
         """Add the steps of a batch of events, which may decrease any number of times."""
         steps = np.asarray(steps, np.int64)
         if not len(steps):
-            return Kept(steps, None, None)
+            return RemainingSteps(steps, None, None)
         cuts = np.flatnonzero(np.diff(steps, prepend=self.step) <= 0)
         if not len(cuts):
             self.step = int(steps[-1])
-            return Kept(np.arange(len(steps)), None, None)
+            return RemainingSteps(np.arange(len(steps)), None, None)
         cut_from = int(steps[cuts].min())
         self.cut_from(cut_from)
         self.step = int(steps[-1])
         lowest_after = np.minimum.accumulate(steps[::-1])[::-1]
         # A step remains if no later step of the batch is equal or lower, because that would replace it.
         is_kept = np.append(steps[:-1] < lowest_after[1:], True)
-        return Kept(np.flatnonzero(is_kept), cut_from, int(cuts[-1]))
+        return RemainingSteps(np.flatnonzero(is_kept), cut_from, int(cuts[-1]))
 
     def take_evaluation(self, step: int, metrics: Mapping[str, float | None]) -> None:
         """Add an evaluation, which replaces the evaluations of its step and later steps."""
@@ -355,7 +355,7 @@ class Fold:
         value = metrics[name]
         if value is not None and events.is_better(name, value, self.records[-1][1] if self.records else None):
             self.records.append((step, value))
-            del self.records[:-MOST_RECORDS]
+            del self.records[:-MAX_RECORDS]
 
     def cut_from(self, step: int) -> None:
         """Drop this step and everything after it."""

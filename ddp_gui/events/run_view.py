@@ -27,9 +27,9 @@ from trainers.engines import liveness
 from trainers.files.plain_files import stat_uncached
 
 STATUS_EVERY_S = 0.5
-JUDGED_EVERY_S = 1.0
+JUDGE_EVERY_S = 1.0
 RANK_HISTORY_EVERY_S = 5.0
-SHOWN_AT_LEAST_S = 10.0
+MIN_SHOWN_S = 10.0
 # Time without an event after which the disk is tested: a live run writes an event every second.
 SILENCE_S = 3.0
 MAX_CHECKPOINTS_SHOWN = 50
@@ -60,12 +60,12 @@ class RunView:
         self._checkpoints: list[dict[str, Any]] = []
         self._checkpoints_mtime_ns = -1
         self._insights: list[Insight] = []
-        self._found_at: dict[str, float] = {}
+        self._seen_at: dict[str, float] = {}
         self._verdict: Verdict | None = None
         self._contended: list[dict[str, Any]] = []
         self._rank_history: list[dict[str, Any]] = []
         self._rank_history_at, self._rank_history_state = -RANK_HISTORY_EVERY_S, ""
-        self._judged_at, self._judged_state, self._judged_seq = -JUDGED_EVERY_S, "", -1
+        self._judged_at, self._judged_state, self._judged_seq = -JUDGE_EVERY_S, "", -1
 
     @property
     def total_steps(self) -> int | None:
@@ -102,32 +102,32 @@ class RunView:
         """
         self.used_at = time.monotonic()
         ends_at = None if time_limit_s is None else self.used_at + time_limit_s
-        found = False
+        has_read = False
         # Release the lock between batches, so that a long file does not block other requests.
         while self._take_batch():
-            found = True
+            has_read = True
             if ends_at is not None and time.monotonic() > ends_at:
                 break
-        return found
+        return has_read
 
     def _take_batch(self) -> bool:
         with self.lock:
             try:
-                about = stat_uncached(self.run.events)
+                file_stat = stat_uncached(self.run.events)
             except FileNotFoundError:
                 return False
-            if about.st_size != self._seen_bytes:
-                self._seen_bytes, self._grown_at = about.st_size, time.monotonic()
-            if about.st_ino != self._inode or about.st_size < self._offset:
+            if file_stat.st_size != self._seen_bytes:
+                self._seen_bytes, self._grown_at = file_stat.st_size, time.monotonic()
+            if file_stat.st_ino != self._inode or file_stat.st_size < self._offset:
                 # The directory was replaced, so this is another file: start over.
                 self._start_over()
-                self._inode = about.st_ino
-            if about.st_size == self._offset:
+                self._inode = file_stat.st_ino
+            if file_stat.st_size == self._offset:
                 return False
-            before = self._offset, self._is_careful
+            progress = self._offset, self._is_careful
             self._read()
             # Turning validation on restarts reading from the beginning, which also counts as progress.
-            return (self._offset, self._is_careful) != before
+            return (self._offset, self._is_careful) != progress
 
     def _start_over(self) -> None:
         self.series, self._offset = Series(self.config.world_size), 0
@@ -210,26 +210,26 @@ class RunView:
         now, state, seq = time.monotonic(), self.status().state, self.series.next_seq
         is_live = state in events.LIVE_STATES
         # The last message about an ended run must not contain a verdict on a partly read file.
-        is_of_all = is_live or seq == self._judged_seq
-        if now - self._judged_at <= JUDGED_EVERY_S and state == self._judged_state and is_of_all:
+        is_complete = is_live or seq == self._judged_seq
+        if now - self._judged_at <= JUDGE_EVERY_S and state == self._judged_state and is_complete:
             return
         self._judged_at, self._judged_state, self._judged_seq = now, state, seq
-        found = insights.find(self.series, self.config, state)
+        current = insights.find(self.series, self.config, state)
         self._contended = [asdict(span) for span in insights.contended_spans(self.series.load)]
-        self._verdict = verdict.judge(self.series, state, found)
-        found = insights.of_damage(self.num_missing_events) + found
+        self._verdict = verdict.judge(self.series, state, current)
+        current = insights.damage_insights(self.num_missing_events) + current
         if is_live and now - self._grown_at > SILENCE_S:
-            found = insights.of_disk(self.run.path) + found
-        shown = self._kept_for_a_while(found, now) if is_live else found
-        if shown != self._insights:
-            self._insights = shown
+            current = insights.check_disk(self.run.path) + current
+        displayed = self._with_recent(current, now) if is_live else current
+        if displayed != self._insights:
+            self._insights = displayed
 
-    def _kept_for_a_while(self, found: list[Insight], now: float) -> list[Insight]:
+    def _with_recent(self, current: list[Insight], now: float) -> list[Insight]:
         """Return the insights, including recent ones, so that they do not flicker."""
-        codes = {insight.code for insight in found}
-        self._found_at |= dict.fromkeys(codes, now)
-        before = [item for item in self._insights if item.code not in codes]
-        return found + [item for item in before if now - self._found_at[item.code] < SHOWN_AT_LEAST_S]
+        codes = {insight.code for insight in current}
+        self._seen_at |= dict.fromkeys(codes, now)
+        recent = [item for item in self._insights if item.code not in codes]
+        return current + [item for item in recent if now - self._seen_at[item.code] < MIN_SHOWN_S]
 
 
 MAX_MARKS = 200
@@ -267,7 +267,7 @@ def message_for(
             if newest is not None and newest["seq"] >= first:
                 message[kind] = newest if kind == "sample" else _shown(newest[kind], chart_view, ranks_a_node)
         if view.config.num_nodes > 1 and ("ranks" in message or "devices" in message):
-            rows = fold.node_rows_of_run(series.latest, view.config.num_nodes, view.config.world_size)
+            rows = fold.node_rows(series.latest, view.config.num_nodes, view.config.world_size)
             # Send field names only once: with many machines, they would be most of the message.
             fields = list(rows[0]) if rows else []
             message["nodes"] = {"fields": fields, "rows": [list(row.values()) for row in rows]}

@@ -28,9 +28,9 @@ from ddp_gui.events.tables import (
 )
 from trainers.contract.events import FIELDS, RANK_FIELDS, Event
 
-MAX_KEPT = 4_000
+MAX_STORED_COMPARISONS = 4_000
 MAX_COMPARED_RANKS = 64
-NUM_NEWEST = 24
+NUM_LATEST_SHOWN = 24
 MAX_COMPARISONS = 200
 
 
@@ -44,15 +44,15 @@ class Fingerprints:
 
     def add(self, event: Event) -> None:
         """Add a `fingerprints` event, which replaces the comparisons of its step and later steps."""
-        found = {name: event[name] for name in ("seq", "step")}
-        found |= {name: event[name][:MAX_COMPARED_RANKS] for name in ("hashes", "distances")}
-        while self._all and self._all[-1]["step"] >= found["step"]:
+        comparison = {name: event[name] for name in ("seq", "step")}
+        comparison |= {name: event[name][:MAX_COMPARED_RANKS] for name in ("hashes", "distances")}
+        while self._all and self._all[-1]["step"] >= comparison["step"]:
             self._all.pop()
-        self._all.append(found)
-        if len(self._all) > MAX_KEPT:
+        self._all.append(comparison)
+        if len(self._all) > MAX_STORED_COMPARISONS:
             half = len(self._all) // 2
             self._all = self._all[:half:2] + self._all[half:]
-        self.newest_seq = found["seq"]
+        self.newest_seq = comparison["seq"]
 
     def note_start(self, seq: int) -> None:
         """Note that the run starts or resumes with the event of this number."""
@@ -81,7 +81,7 @@ class Fingerprints:
             "identical_until": self._all[differing - 1]["step"] if differing else None,
             "newest": [
                 {name: item[name] for name in ("step", "hashes", "distances")}
-                for item in self._all[-NUM_NEWEST:]
+                for item in self._all[-NUM_LATEST_SHOWN:]
             ],
             "curve": self._curve(),
         }
@@ -90,8 +90,10 @@ class Fingerprints:
         """Return each rank's distance over the steps, thinned; None if replicas were always identical."""
         if all(map(_is_identical, self._all)):
             return None
-        places = np.unique(np.linspace(0, len(self._all) - 1, MAX_COMPARISONS).round().astype(int)).tolist()
-        chosen = [self._all[place] for place in places]
+        positions = np.unique(
+            np.linspace(0, len(self._all) - 1, MAX_COMPARISONS).round().astype(int)
+        ).tolist()
+        chosen = [self._all[position] for position in positions]
         num_ranks = min(len(item["distances"]) for item in chosen)
         return {
             "steps": [item["step"] for item in chosen],
@@ -107,7 +109,7 @@ FEW_EVENTS = 400
 MAX_POINTS_OF_FEW_EVENTS = 20
 MAX_POINTS_OF_MANY_EVENTS = 400
 RATE_WINDOW_S = 10.0
-KEPT_RANKS_EVENTS = 10
+MAX_RANKS_EVENTS = 10
 MAX_PLANS = 1_000
 # Number of marks at which they are reduced: twice the limits of all kinds together.
 MAX_MARKS = 2 * fold.MAX_MARKS_OF_A_KIND * (1 + len(FIELDS))
@@ -165,7 +167,7 @@ class Series:
         self.problem: Event = {}
         self.marks: list[Event] = []
         self.latest: dict[str, Event] = {}
-        self.newest_ranks: deque[Event] = deque(maxlen=KEPT_RANKS_EVENTS)
+        self.newest_ranks: deque[Event] = deque(maxlen=MAX_RANKS_EVENTS)
         self._fold = Fold()
         self._recent: deque[tuple[float, int]] = deque()
         self.planned_at_step = 0
@@ -214,30 +216,32 @@ class Series:
     def delta(self, since_seq: int, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return the points of events from `since_seq` on; omits traces without points."""
         is_small = self.next_seq - since_seq <= FEW_EVENTS
-        most = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
+        max_points = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
         first = self.steps.since(since_seq)
-        traces = self._new_steps(first, most, chart_view) if first < self.steps.length else {}
-        return traces | self._other_traces(since_seq, chart_view, most)
+        traces = self._new_steps(first, max_points, chart_view) if first < self.steps.length else {}
+        return traces | self._other_traces(since_seq, chart_view, max_points)
 
-    def _other_traces(self, since_seq: int, chart_view: ChartView, most: int) -> dict[str, Trace]:
+    def _other_traces(self, since_seq: int, chart_view: ChartView, max_points: int) -> dict[str, Trace]:
         """Return the traces of evaluations and devices, of events from `since_seq` on."""
-        evaluated = self.evaluation_table
-        traces = _all_of(
-            evaluated, evaluated.since(since_seq), evaluated.length, evaluated.fields, chart_view
+        evaluations = self.evaluation_table
+        traces = _slice_traces(
+            evaluations, evaluations.since(since_seq), evaluations.length, evaluations.fields, chart_view
         )
         for rank, table in self.devices.items():
             if chart_view.shows(rank, self.ranks_a_node):
                 view, first = ChartView(axis="time"), table.since(since_seq)
-                traces |= _all_of(table, first, table.length, DEVICE_FIELDS, view, most, suffix=f":{rank}")
+                traces |= _slice_traces(
+                    table, first, table.length, DEVICE_FIELDS, view, max_points, suffix=f":{rank}"
+                )
         return traces
 
     def range(self, low: float, high: float, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return the traces between two positions of the axis, thinned if there are many points."""
         first, last = self.steps.between(low, high, chart_view.axis)
         traces = self._step_traces(first, last, chart_view, MAX_POINTS_OF_A_RANGE)
-        evaluated = self.evaluation_table
-        first, last = evaluated.between(low, high, chart_view.axis)
-        return traces | _all_of(evaluated, first, last, evaluated.fields, chart_view)
+        evaluations = self.evaluation_table
+        first, last = evaluations.between(low, high, chart_view.axis)
+        return traces | _slice_traces(evaluations, first, last, evaluations.fields, chart_view)
 
     def samples_at(self, steps: npt.ArrayLike) -> Numbers:
         """Return the samples that all ranks together had processed after some steps; NaN if unknown."""
@@ -256,22 +260,22 @@ class Series:
         return self.steps.smoothed(name, span, first, last, samples, is_weighted=True)
 
     def _step_traces(
-        self, first: int, last: int, chart_view: ChartView, most: int = MAX_POINTS
+        self, first: int, last: int, chart_view: ChartView, max_points: int = MAX_POINTS
     ) -> dict[str, Trace]:
         names = ("loss", *tables.chart_columns())
-        traces = _all_of(self.steps, first, last, names, chart_view, most)
+        traces = _slice_traces(self.steps, first, last, names, chart_view, max_points)
         if chart_view.smoothing > 0 and last > first:
             x = self.steps.x(chart_view.axis)[first:last]
             for name in chart_view.smoothed:
                 smooth = self.smoothed(name, chart_view.smoothing, chart_view.smooth_over, first, last)
-                traces[name + SMOOTHED] = _trace(x, smooth, most)
+                traces[name + SMOOTHED] = _trace(x, smooth, max_points)
         return traces
 
-    def _new_steps(self, first: int, most: int, chart_view: ChartView) -> dict[str, Trace]:
+    def _new_steps(self, first: int, max_points: int, chart_view: ChartView) -> dict[str, Trace]:
         """Return new points at the x positions of the loss, with one x for all traces to save bytes."""
         table, last = self.steps, self.steps.length
         x, loss = table.x(chart_view.axis)[first:last], table.column("loss")[first:last]
-        chosen = thin(x, loss, most)
+        chosen = thin(x, loss, max_points)
         traces: dict[str, Trace] = {"loss": {"x": shown_x(x[chosen]), "y": shown(loss[chosen])}}
         if chart_view.smoothing > 0:
             for name in chart_view.smoothed:
@@ -279,10 +283,12 @@ class Series:
                 traces[name + SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
         for name in tables.chart_columns(sparse=False):
             traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
-        return traces | _all_of(table, first, last, tables.chart_columns(sparse=True), chart_view, most)
+        return traces | _slice_traces(
+            table, first, last, tables.chart_columns(sparse=True), chart_view, max_points
+        )
 
     def _take(self, event: Event) -> None:
-        event = fold.kept_of(event, self.num_ranks)
+        event = fold.limit_fields(event, self.num_ranks)
         self.next_seq = event["seq"] + 1
         is_start = fold.is_start(event)
         if is_start:
@@ -316,22 +322,22 @@ class Series:
         if not batch:
             return
         steps = [event["step"] for event in batch]
-        kept = self._fold.take_batch(steps)
-        if kept.cut_from is not None and kept.last_cut is not None:
-            self._rewind(kept.cut_from, batch[kept.last_cut]["seq"])
+        remaining = self._fold.take_batch(steps)
+        if remaining.cut_from is not None and remaining.last_cut is not None:
+            self._rewind(remaining.cut_from, batch[remaining.last_cut]["seq"])
         active_s = self._fold.take_times([event["time_unix_s"] for event in batch])
-        chosen = [batch[place] for place in kept.places.tolist()]
+        chosen = [batch[row] for row in remaining.rows.tolist()]
         # A missing number (null) becomes NaN.
         values = np.array([[event[field] for event in chosen] for field in STEP_FIELDS.values()], float)
         self.steps.extend(
             [event["seq"] for event in chosen],
             [event["step"] for event in chosen],
-            active_s[kept.places],
+            active_s[remaining.rows],
             values,
         )
         self.last_step, self.next_seq = batch[-1], batch[-1]["seq"] + 1
-        begin = kept.last_cut or 0
-        self._keep_recent(active_s[begin:].tolist(), steps[begin:])
+        first_row = remaining.last_cut or 0
+        self._keep_recent(active_s[first_row:].tolist(), steps[first_row:])
 
     def _keep_recent(self, active_s: Sequence[float], steps: Sequence[int]) -> None:
         for at_s, step in zip(active_s, steps, strict=True):
@@ -346,8 +352,8 @@ class Series:
         self.evaluations.add(event)
         values = {"validation_loss": event["loss"]}
         values |= {f"metric:{name}": value for name, value in event["metrics"].items()}
-        room = 1 + fold.MAX_METRICS - len(self.evaluation_table.fields)
-        new = [name for name in values if name not in self.evaluation_table.fields][:room]
+        num_free = 1 + fold.MAX_METRICS - len(self.evaluation_table.fields)
+        new = [name for name in values if name not in self.evaluation_table.fields][:num_free]
         if new:
             self.evaluation_table = _with_fields(self.evaluation_table, new)
         self.evaluation_table.cut_from(event["step"])
@@ -380,7 +386,7 @@ class Series:
         step = event.get("step", self.last_step.get("step", 0))
         self.marks.append({"step": step, "active_s": round(self.active_s(), 2), **event})
         if len(self.marks) > MAX_MARKS:
-            self.marks = fold.without_oldest(self.marks)
+            self.marks = fold.drop_oldest_marks(self.marks)
         if kind == "state":
             self.state = event
             self._paused_s = self.paused_s()
@@ -410,21 +416,21 @@ def _count(value: object) -> int | None:
 
 def _with_fields(table: Table, names: Iterable[str]) -> Table:
     """Return a table with additional, empty columns."""
-    larger = Table((*table.fields, *(name for name in names if name not in table.fields)))
-    values = np.full((len(larger.fields), table.length), np.nan)
+    extended = Table((*table.fields, *(name for name in names if name not in table.fields)))
+    values = np.full((len(extended.fields), table.length), np.nan)
     for name, row in table.fields.items():
         values[row] = table.column(name)
-    larger.extend(*table.keys(), values)
-    return larger
+    extended.extend(*table.keys(), values)
+    return extended
 
 
-def _all_of(
+def _slice_traces(
     table: Table,
     first: int,
     last: int,
     columns: Iterable[str],
     chart_view: ChartView,
-    most: int = MAX_POINTS,
+    max_points: int = MAX_POINTS,
     suffix: str = "",
 ) -> dict[str, Trace]:
     """Return the traces of columns of a slice, by name with a suffix; omits empty traces.
@@ -439,17 +445,17 @@ def _all_of(
     traces = {}
     for column in columns:
         y = table.column(column)[first:last]
-        is_there = np.isfinite(y)
-        num_there = int(is_there.sum())
-        if num_there == 0:
+        is_finite = np.isfinite(y)
+        num_finite = int(is_finite.sum())
+        if num_finite == 0:
             continue
-        if column in sparse or num_there < len(y) // 2:
-            traces[column + suffix] = _trace(x[is_there], y[is_there], most)
+        if column in sparse or num_finite < len(y) // 2:
+            traces[column + suffix] = _trace(x[is_finite], y[is_finite], max_points)
         else:
-            traces[column + suffix] = _trace(x, y, most)
+            traces[column + suffix] = _trace(x, y, max_points)
     return traces
 
 
-def _trace(x: npt.NDArray[Any], y: npt.NDArray[Any], most: int) -> Trace:
-    chosen = thin(x, y, most)
+def _trace(x: npt.NDArray[Any], y: npt.NDArray[Any], max_points: int) -> Trace:
+    chosen = thin(x, y, max_points)
     return {"x": shown_x(x[chosen]), "y": shown(y[chosen])}

@@ -18,10 +18,10 @@ from trainers.contract.config import Config
 MAX_POINTS = 2_000
 # Maximum number of points of a zoomed chart, which shows slightly more than `MAX_POINTS` without thinning.
 MAX_POINTS_OF_A_RANGE = 2_500
-SMALLEST_CAPACITY = 16
+MIN_CAPACITY = 16
 GROWTH = 1.5
 SHOWN_DIGITS = 5
-SHORTEST_AXIS = 1e-6
+MIN_AXIS = 1e-6
 
 Axis = Literal["step", "time"]
 # The axis of a moving average.
@@ -33,7 +33,7 @@ SPANS = tuple(float(f"{digit}e{power}") for power in range(-2, 10) for digit in 
 NO_WEIGHT = 36.0
 # Range of exponents for one piece of a sum: double precision ends at 709, and single-precision values use up
 # to 88.
-PIECE = 500.0
+MAX_EXPONENT_SPAN = 500.0
 Numbers = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 Trace = dict[str, object]
@@ -86,10 +86,10 @@ class Table:
     def __init__(self, fields: Sequence[str]) -> None:
         self.fields = {name: row for row, name in enumerate(fields)}
         self.length = 0
-        self._seq = np.empty(SMALLEST_CAPACITY, np.int64)
-        self._step = np.empty(SMALLEST_CAPACITY, np.int64)
-        self._seconds = np.empty(SMALLEST_CAPACITY, np.float64)
-        self._values = np.empty((len(fields), SMALLEST_CAPACITY), np.float32)
+        self._seq = np.empty(MIN_CAPACITY, np.int64)
+        self._step = np.empty(MIN_CAPACITY, np.int64)
+        self._seconds = np.empty(MIN_CAPACITY, np.float64)
+        self._values = np.empty((len(fields), MIN_CAPACITY), np.float32)
 
     def extend(
         self, seq: npt.ArrayLike, step: npt.ArrayLike, seconds: npt.ArrayLike, values: npt.ArrayLike
@@ -97,10 +97,10 @@ class Table:
         """Append rows; `values` has one row per field."""
         seq = np.asarray(seq, np.int64)
         end = self.length + len(seq)
-        self._make_room(end)
-        place = slice(self.length, end)
-        self._seq[place], self._step[place], self._seconds[place] = seq, step, seconds
-        self._values[:, place] = values
+        self._reserve(end)
+        new_rows = slice(self.length, end)
+        self._seq[new_rows], self._step[new_rows], self._seconds[new_rows] = seq, step, seconds
+        self._values[:, new_rows] = values
         self.length = end
 
     def append(self, seq: int, step: int, seconds: float, values: Mapping[str, float | None]) -> None:
@@ -157,24 +157,24 @@ class Table:
         if positions is None:
             start, distances = max(0, first - math.ceil(8 * span)), None
         else:
-            places = np.asarray(positions, np.float64)
-            start = int(np.searchsorted(places[:first], places[first] - 8 * span)) if first < last else first
-            distances = np.diff(places[start:last], prepend=places[start - 1] if start else 0.0)
+            x = np.asarray(positions, np.float64)
+            start = int(np.searchsorted(x[:first], x[first] - 8 * span)) if first < last else first
+            distances = np.diff(x[start:last], prepend=x[start - 1] if start else 0.0)
         values = self.column(name)[start:last].astype(np.float64)
         averages = moving_average(values, span, distances, distances if is_weighted else None)
         # The line of a loss ends where the loss becomes NaN.
         averages[~np.isfinite(values)] = np.nan
         return averages[first - start :]
 
-    def _make_room(self, wanted: int) -> None:
+    def _reserve(self, num_rows: int) -> None:
         capacity = len(self._seq)
-        if wanted <= capacity:
+        if num_rows <= capacity:
             return
-        larger = max(wanted, int(capacity * GROWTH))
-        self._seq = _enlarged(self._seq, self.length, larger)
-        self._step = _enlarged(self._step, self.length, larger)
-        self._seconds = _enlarged(self._seconds, self.length, larger)
-        self._values = _enlarged(self._values, self.length, larger)
+        new_capacity = max(num_rows, int(capacity * GROWTH))
+        self._seq = _enlarged(self._seq, self.length, new_capacity)
+        self._step = _enlarged(self._step, self.length, new_capacity)
+        self._seconds = _enlarged(self._seconds, self.length, new_capacity)
+        self._values = _enlarged(self._values, self.length, new_capacity)
 
 
 def moving_average(
@@ -194,12 +194,12 @@ def moving_average(
             exponents = np.clip(2.0 / span * distances, 0.0, NO_WEIGHT)
         if len(values) and exponents.min() == NO_WEIGHT:
             return values.copy()  # all distances are larger than the reach of the average
-    is_there = np.isfinite(values)
+    is_number = np.isfinite(values)
     shares = np.ones(len(values)) if weights is None else weights
-    counted, shares = np.where(is_there, values, 0.0) * shares, is_there * shares
+    weighted, shares = np.where(is_number, values, 0.0) * shares, is_number * shares
     # Sum in pieces, so that the weights stay within the range of double precision.
     ages = np.cumsum(exponents)
-    edges = np.searchsorted(ages, np.arange(0.0, ages[-1] if len(ages) else 0.0, PIECE), "right")
+    edges = np.searchsorted(ages, np.arange(0.0, ages[-1] if len(ages) else 0.0, MAX_EXPONENT_SPAN), "right")
     averages = np.empty(len(values))
     total = weight = 0.0
     for begin, end in itertools.pairwise([0, *edges[1:].tolist(), len(values)]):
@@ -208,7 +208,7 @@ def moving_average(
         # The weight of each value relative to the beginning of its piece. Dividing by it before the
         # cumulative sum and multiplying after it computes all averages of the piece without a Python loop.
         powers = np.exp(-(ages[begin:end] - ages[begin] + exponents[begin]))
-        totals = (total + np.cumsum(counted[begin:end] / powers)) * powers
+        totals = (total + np.cumsum(weighted[begin:end] / powers)) * powers
         counts = (weight + np.cumsum(shares[begin:end] / powers)) * powers
         with np.errstate(invalid="ignore"):
             averages[begin:end] = totals / counts
@@ -246,7 +246,7 @@ def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: in
 def _can_be_divided(x: npt.NDArray[Any], num_ranges: int) -> bool:
     """Return True if an axis is long enough for its precision; else the library panics (no Exception)."""
     first, last = float(x[0]), float(x[-1])
-    precision = np.finfo(np.float64).eps * max(abs(first), abs(last), SHORTEST_AXIS)
+    precision = np.finfo(np.float64).eps * max(abs(first), abs(last), MIN_AXIS)
     # The library uses four times as many ranges; the remaining factor is a margin.
     return bool(math.isfinite(last - first) and last - first > 128 * num_ranges * precision)
 
@@ -278,7 +278,7 @@ def _enlarged(old: npt.NDArray[Kind], length: int, capacity: int) -> npt.NDArray
     return new
 
 
-MAX_PIECES = 60
+MAX_BINS = 60
 # Characters for the points, from the lowest to the highest loss, and for a bin without data.
 LEVELS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
 NOTHING = "."
@@ -301,10 +301,10 @@ class Curve:
         steps, losses = steps[is_number], losses[is_number]
         if not len(steps):
             return
-        while (int(steps.max()) - 1) // self.steps_per_piece >= MAX_PIECES:
+        while (int(steps.max()) - 1) // self.steps_per_piece >= MAX_BINS:
             self._double()
-        piece = (steps - 1) // self.steps_per_piece
-        sums, counts = np.bincount(piece, losses), np.bincount(piece)
+        bins = (steps - 1) // self.steps_per_piece
+        sums, counts = np.bincount(bins, losses), np.bincount(bins)
         missing = len(sums) - len(self.sums)
         self.sums += [0.0] * missing
         self.counts += [0] * missing
@@ -317,7 +317,7 @@ class Curve:
         first = (step - 1) // self.steps_per_piece
         del self.sums[first:], self.counts[first:]
 
-    def drawn(self) -> dict[str, Any] | None:
+    def encode(self) -> dict[str, Any] | None:
         """Return the lowest and highest mean, and each bin's level as a character; None without data."""
         means = [total / count for total, count in zip(self.sums, self.counts, strict=True) if count]
         if not means:
@@ -403,7 +403,7 @@ def chart_columns(*, sparse: bool | None = None) -> tuple[str, ...]:
     return tuple(chart.column for chart in STEP_CHARTS if sparse is None or chart.is_sparse == sparse)
 
 
-def charts_of_run(sample_unit: str, config: Config) -> list[dict[str, Any]]:
+def describe_charts(sample_unit: str, config: Config) -> list[dict[str, Any]]:
     """Return the charts as the page draws them; `limit` is the number's limit in this run, or null."""
     return [
         {

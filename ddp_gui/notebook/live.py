@@ -172,7 +172,7 @@ def script() -> str:
 
 def styles() -> str:
     """Return the page's styles, adapted to a shadow root."""
-    text = try_page.styles_of(STYLES).replace(":root", ":host")
+    text = try_page.read_styles(STYLES).replace(":root", ":host")
     return text.replace("\n  .dark {", "\n  :host(.dark) {")
 
 

@@ -47,16 +47,16 @@ def make_download_router(store: RunStore) -> Router:
         run, mistake = view.run, view.config.mistake
         if view.config.is_broken_on_purpose:
             raise HTTPException(status_code=409, detail=NO_MODEL.format(run_id=run_id, mistake=mistake))
-        found = next((item for item in run.list_checkpoints() if item.step == step), None)
-        if found is None:
+        checkpoint = next((item for item in run.list_checkpoints() if item.step == step), None)
+        if checkpoint is None:
             raise HTTPException(status_code=404, detail=f"run {run_id} has no checkpoint of step {step:,}")
         name = f"{file_stem(run.run_id)}-step-{step}"
-        return GeneratedFile(SLOW, zip_of(found.path, name), f"{name}.zip", "application/zip")
+        return GeneratedFile(SLOW, zip_folder(checkpoint.path, name), f"{name}.zip", "application/zip")
 
     return router
 
 
-def zip_of(folder: Path, name: str) -> Iterator[bytes]:
+def zip_folder(folder: Path, name: str) -> Iterator[bytes]:
     """Yield a zip of a folder's files below a top-level folder `name`, uncompressed: weights do not shrink.
 
     Links, and files whose names are not valid in a checkpoint, are omitted.
@@ -75,10 +75,10 @@ def _is_packed(path: Path, folder: Path) -> bool:
     return all(_PLAIN_NAME.fullmatch(part) for part in path.relative_to(folder).parts)
 
 
-_FEWEST_BY_DEFAULT = 2  # for a single machine, the page itself is enough
-_MOST = config_module.settings()["num_nodes"].maximum
+_DEFAULT_NUM_NODES = 2  # for a single machine, the page itself is enough
+_MAX_NODES = config_module.settings()["num_nodes"].maximum
 
-NumNodes = Annotated[int | None, Query(ge=1, le=_MOST)]
+NumNodes = Annotated[int | None, Query(ge=1, le=_MAX_NODES)]
 
 
 def make_elsewhere_router(store: RunStore) -> Router:
@@ -88,12 +88,12 @@ def make_elsewhere_router(store: RunStore) -> Router:
     @router.get("")
     def files(run_id: str, num_nodes: NumNodes = None, gpus: bool | None = None) -> dict[str, Any]:
         view = store.view(run_id)
-        job = _job_of(view, num_nodes, gpus)
+        job = _make_job(view, num_nodes, gpus)
         strategy = store.catalogue_for(view.run, job.config).strategies.get(job.config.strategy)
         num_replicas = job.config.num_replicas(strategy.ranks_per_replica if strategy else "one")
         return {
             "num_nodes": job.num_nodes,
-            "max_nodes": _MOST,
+            "max_nodes": _MAX_NODES,
             "gpus": job.with_gpus,
             "num_ranks": job.config.world_size,
             "global_batch": job.config.global_batch(num_replicas),
@@ -115,7 +115,7 @@ def make_elsewhere_router(store: RunStore) -> Router:
         if target not in TARGETS:
             allowed = ", ".join(TARGETS)
             raise HTTPException(status_code=404, detail=f"this file does not exist; available: {allowed}")
-        job = _job_of(view, num_nodes, gpus)
+        job = _make_job(view, num_nodes, gpus)
         name = f"{job.run_id}{TARGETS[target].ending}"  # ids and endings contain only plain letters
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(TARGETS[target].make(job), media_type="text/plain; charset=utf-8", headers=headers)
@@ -123,16 +123,16 @@ def make_elsewhere_router(store: RunStore) -> Router:
     return router
 
 
-def _job_of(view: RunView, num_nodes: int | None, gpus: bool | None) -> Job:
+def _make_job(view: RunView, num_nodes: int | None, gpus: bool | None) -> Job:
     config = view.config
-    here = capacity.read(liveness.engine_for(view.status()), config)
+    machine = capacity.read(liveness.engine_for(view.status()), config)
     return elsewhere.job_of_run(
         view.run,
         config,
         runs_dir=shown_run_dir(view.run.path.parent),
         project=str(REPOSITORY),
-        num_nodes=num_nodes or max(_FEWEST_BY_DEFAULT, config.num_nodes),
-        with_gpus=here.device_kind(config.device) == "cuda" if gpus is None else gpus,
+        num_nodes=num_nodes or max(_DEFAULT_NUM_NODES, config.num_nodes),
+        with_gpus=machine.device_kind(config.device) == "cuda" if gpus is None else gpus,
     )
 
 
@@ -142,34 +142,34 @@ def make_code_router(store: RunStore) -> Router:
 
     @router.get("")
     def show(run_id: str) -> dict[str, Any]:
-        return code_of_run(store, store.view(run_id))
+        return describe_code(store, store.view(run_id))
 
     @router.get("/{name}")
     def download(run_id: str, name: str) -> Response:
         files = {"train.py": "text/x-python; charset=utf-8", "train.ipynb": "application/x-ipynb+json"}
-        found = code_of_run(store, store.view(run_id))
+        code = describe_code(store, store.view(run_id))
         if name not in files:
             raise HTTPException(
                 status_code=404, detail=f"this file does not exist; available: {', '.join(files)}"
             )
-        if found["reason"] is not None:
-            raise HTTPException(status_code=409, detail=found["reason"])
-        text = found["train_py"] if name == "train.py" else json.dumps(found["notebook"], indent=1)
+        if code["reason"] is not None:
+            raise HTTPException(status_code=409, detail=code["reason"])
+        text = code["train_py"] if name == "train.py" else json.dumps(code["notebook"], indent=1)
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(text, media_type=files[name], headers=headers)
 
     return router
 
 
-def code_of_run(store: RunStore, view: RunView) -> dict[str, Any]:
+def describe_code(store: RunStore, view: RunView) -> dict[str, Any]:
     """Return a run as one script; see `script.describe`."""
     config = view.config
     catalogue = store.catalogue_for(view.run, config)
-    newest = max((item.step for item in view.run.list_checkpoints()), default=None)
+    last_step = max((item.step for item in view.run.list_checkpoints()), default=None)
     return script.describe(
         config,
         catalogue.datasets.get(config.dataset),
         catalogue.strategies.get(config.strategy),
         run_id=view.run.run_id,
-        num_threads=manifests.recorded_threads(view.run, newest, config.world_size),
+        num_threads=manifests.recorded_threads(view.run, last_step, config.world_size),
     )

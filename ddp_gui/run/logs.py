@@ -21,7 +21,7 @@ from trainers.files.plain_files import open_plain
 LOG_BYTES = 64 * 1024
 # Number of bytes at the end of a log to search, which takes a fraction of a second: a log can be very long.
 SEARCHED_BYTES = 64 * 1024 * 1024
-SEARCHED_HERE_BYTES = 2 * 1024 * 1024
+MAX_DIRECT_BYTES = 2 * 1024 * 1024
 MAX_LINES_FOUND = 500
 MAX_WORDS = 20
 MAX_LINE_BYTES = 2_000
@@ -47,7 +47,7 @@ def newest_stacks(run: RunDirectory) -> Path:
     return max(run.logs.glob("hang_*.txt"), default=run.logs / "hang.txt")
 
 
-def search_beside(path: Path, words: str) -> dict[str, Any]:
+def search_in_process(path: Path, words: str) -> dict[str, Any]:
     """Call `search`, in a low-priority process if the log is large, so that the page stays responsive.
 
     Raises:
@@ -55,13 +55,13 @@ def search_beside(path: Path, words: str) -> dict[str, Any]:
     """
     try:
         with open_plain(path) as file:
-            is_long = file.seek(0, 2) > SEARCHED_HERE_BYTES
+            is_large = file.seek(0, 2) > MAX_DIRECT_BYTES
     except FileNotFoundError:
-        is_long = False
-    if not is_long:
+        is_large = False
+    if not is_large:
         return search(path, words)
-    found: dict[str, Any] = orjson.loads(b"".join(module_output("ddp_gui.run.logs", [str(path), words])))
-    return found
+    result: dict[str, Any] = orjson.loads(b"".join(module_output("ddp_gui.run.logs", [str(path), words])))
+    return result
 
 
 def search(path: Path, words: str) -> dict[str, Any]:
@@ -69,28 +69,28 @@ def search(path: Path, words: str) -> dict[str, Any]:
 
     `is_whole` is True if the full log was searched, False if only its end.
     """
-    wanted = words.lower().encode("utf-8").split()[:MAX_WORDS]
-    found: deque[bytes] = deque(maxlen=MAX_LINES_FOUND)
-    count = 0
+    terms = words.lower().encode("utf-8").split()[:MAX_WORDS]
+    matches: deque[bytes] = deque(maxlen=MAX_LINES_FOUND)
+    num_matches = 0
     try:
         with open_plain(path) as file:
             start = max(0, file.seek(0, 2) - SEARCHED_BYTES)
             file.seek(start)
-            for line in iter(lambda: file.readline(MAX_LINE_READ_BYTES), b"") if wanted else ():
+            for line in iter(lambda: file.readline(MAX_LINE_READ_BYTES), b"") if terms else ():
                 lower = line.lower()
-                if all(word in lower for word in wanted):
-                    count += 1
-                    found.append(line[:MAX_LINE_BYTES].rstrip(b"\r\n"))
+                if all(term in lower for term in terms):
+                    num_matches += 1
+                    matches.append(line[:MAX_LINE_BYTES].rstrip(b"\r\n"))
     except FileNotFoundError:
         start = 0
-    lines = [line.decode("utf-8", errors="replace") for line in found]
-    return {"lines": lines, "num_found": count, "is_whole": start == 0}
+    lines = [line.decode("utf-8", errors="replace") for line in matches]
+    return {"lines": lines, "num_found": num_matches, "is_whole": start == 0}
 
 
 Value = TypeVar("Value")
 _RANK = re.compile(r"\d{1,5}", re.ASCII)
 # torchrun_1 is the log of the second machine; slurm is the output of the batch script.
-_OTHER = re.compile(r"(torchrun|supervisor)(_\d{1,5})?|slurm", re.ASCII)
+_OTHER_LOG = re.compile(r"(torchrun|supervisor)(_\d{1,5})?|slurm", re.ASCII)
 
 
 def make_router(store: RunStore) -> Router:
@@ -103,24 +103,26 @@ def make_router(store: RunStore) -> Router:
             return run.rank_log(int(source))
         if source == "hang":
             return newest_stacks(run)
-        if not _OTHER.fullmatch(source):
+        if not _OTHER_LOG.fullmatch(source):
             detail = "a log is a rank's number, torchrun, torchrun_1 (of node 1), supervisor, slurm or hang"
             raise HTTPException(status_code=404, detail=detail)
         return run.logs / f"{source}.log"
 
     @router.get("/{source}")
     def log(run_id: str, source: str, offset: Cursor = -1) -> dict[str, Any]:
-        return _plain(read, path_of(run_id, source), offset)
+        return _read_or_404(read, path_of(run_id, source), offset)
 
     @router.get("/{source}/search")
     @SLOW.handler
     def search(run_id: str, source: str, words: str) -> dict[str, Any]:
-        return _plain(search_beside, path_of(run_id, source), words)
+        return _read_or_404(search_in_process, path_of(run_id, source), words)
 
     return router
 
 
-def _plain(function: Callable[[Path, Value], dict[str, Any]], path: Path, value: Value) -> dict[str, Any]:
+def _read_or_404(
+    function: Callable[[Path, Value], dict[str, Any]], path: Path, value: Value
+) -> dict[str, Any]:
     """Read a log; answer 404 if it cannot be read, for example because it is a link or a directory."""
     try:
         return function(path, value)
@@ -130,5 +132,5 @@ def _plain(function: Callable[[Path, Value], dict[str, Any]], path: Path, value:
 
 
 if __name__ == "__main__":
-    asked_path, asked_words = orjson.loads(sys.stdin.buffer.read())
-    sys.stdout.buffer.write(orjson.dumps(search(Path(asked_path), asked_words)))
+    log_path, search_words = orjson.loads(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(orjson.dumps(search(Path(log_path), search_words)))

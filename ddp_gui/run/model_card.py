@@ -18,10 +18,10 @@ from trainers.contract.rundir import file_stem
 Z_95 = 1.96
 # Metrics that are a share of the samples; number of bootstrap draws for other metrics' intervals.
 SHARES = ("accuracy", "top5_accuracy")
-NUM_DRAWN = 1_000
-MOST_COUNTED = 2**53  # largest integer up to which floats are exact
+NUM_BOOTSTRAP = 1_000
+MAX_COUNT = 2**53  # largest integer up to which floats are exact
 WIDTH, HEIGHT, EDGE = 720, 360, 48
-MOST_POINTS = 500
+MAX_POINTS = 500
 MAX_NAMES = 60
 TASKS = {
     "image_classification": "image classification",
@@ -100,23 +100,23 @@ def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
     Args:
         facts: the facts that `trainers.predict.take_home` printed.
     """
-    about, config, step = facts["about"], view.config, facts["step"]
-    data, files = about["data"], facts["files"]
+    metadata, config, step = facts["about"], view.config, facts["step"]
+    data, files = metadata["data"], facts["files"]
     return CARD.format(
         name=visible(config.name or view.run.run_id),
-        task=TASKS.get(about["task"], about["task"]),
+        task=TASKS.get(metadata["task"], metadata["task"]),
         model=config.model,
-        size=about["model"]["size"],
-        num_parameters=about["model"]["num_parameters"],
+        size=metadata["model"]["size"],
+        num_parameters=metadata["model"]["num_parameters"],
         dataset=config.dataset,
         step=step,
-        lora=_lora(view, about["model"].get("lora_rank", 0)),
+        lora=_lora(view, metadata["model"].get("lora_rank", 0)),
         start=_start(view),
         example=facts["example"],
         snippet=facts["snippet"].rstrip(),
-        kind=about["input"]["kind"],
-        shape=about["input"]["shape"],
-        classes=_classes(about),
+        kind=metadata["input"]["kind"],
+        shape=metadata["input"]["shape"],
+        classes=_classes(metadata),
         description=visible(data["description"]),
         source=visible(data["source"]),
         num_train=data["num_train"],
@@ -129,7 +129,7 @@ def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
             # Omit fields of scripts, which have no effect on a model, and fields without a value.
             if value not in (None, "") and not name.startswith("script")
         ),
-        files="\n".join(_row(name, each) for name, each in files.items()),
+        files="\n".join(_row(name, file) for name, file in files.items()),
         checks=_checks(facts),
         versions=", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
     )
@@ -140,22 +140,22 @@ def _lora(view: RunView, rank: int) -> str:
         return ""
     with view.lock:
         trained, total = (view.series.plan.get(name) for name in ("num_trained", "num_parameters"))
-    num = f": {trained:,} of {total:,} parameters were trained" if trained and total else ""
-    return f"Fine-tuned with LoRA of rank {rank}{num}. The adapters are merged into the weights.\n\n"
+    trained_text = f": {trained:,} of {total:,} parameters were trained" if trained and total else ""
+    return f"Fine-tuned with LoRA of rank {rank}{trained_text}. The adapters are merged into the weights.\n\n"
 
 
 def _start(view: RunView) -> str:
     with view.lock:
-        words = listing.start_text(view.config, view.series.plan.get("start"))
-    if not words:
+        text = listing.start_text(view.config, view.series.plan.get("start"))
+    if not text:
         return ""
     origin = start_from.read_origin(view.run)
-    of = (
+    origin_text = (
         ""
         if origin is None
         else f" (trained on `{origin.dataset}`; SHA-256 of the weights: `{origin.sha256}`)"
     )
-    return f"Lineage: {visible(words)}{of}.\n\n"
+    return f"Lineage: {visible(text)}{origin_text}.\n\n"
 
 
 def _row(name: str, file: Mapping[str, Any]) -> str:
@@ -163,40 +163,40 @@ def _row(name: str, file: Mapping[str, Any]) -> str:
     return f"| `{name}` | {purpose} | {file['size_bytes']:,} | `{file['sha256']}` |"
 
 
-def _classes(about: Mapping[str, Any]) -> str:
-    names = about["output"].get("class_names", [])
+def _classes(metadata: Mapping[str, Any]) -> str:
+    names = metadata["output"].get("class_names", [])
     if not names:
         return ""
-    shown = ", ".join(visible(name) for name in names[:MAX_NAMES])
+    names_text = ", ".join(visible(name) for name in names[:MAX_NAMES])
     more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
-    return f"Classes, in the order of the outputs: {shown}{more}.\n\n"
+    return f"Classes, in the order of the outputs: {names_text}{more}.\n\n"
 
 
 def _results(view: RunView, step: int, num_validation: int) -> str:
     """Return the metrics of the evaluation at this step, with 95% confidence intervals for classification."""
     with view.lock:
-        found = [each for each in view.series.evaluations.all if each["step"] == step]
-    if not found:
+        evaluations = [event for event in view.series.evaluations.all if event["step"] == step]
+    if not evaluations:
         return f"The model was not evaluated at step {step:,}.\n"
     lines = [f"On the validation split of {num_validation:,} samples, at step {step:,}:", ""]
-    lines += ["| metric | value |", "|---|---|", f"| loss | {found[-1]['loss']:.4g} |"]
-    for name, value in found[-1]["metrics"].items():
+    lines += ["| metric | value |", "|---|---|", f"| loss | {evaluations[-1]['loss']:.4g} |"]
+    for name, value in evaluations[-1]["metrics"].items():
         if isinstance(value, int | float) and math.isfinite(value):
-            ends = None
+            bounds = None
             if name in SHARES and num_validation:
-                ends = wilson(value, num_validation)
-            elif name == "macro_f1" and (confusion := found[-1].get("confusion")):
-                ends = f1_interval(np.asarray(confusion))
-            interval = f" (95% interval {ends[0]:.4f} to {ends[1]:.4f})" if ends else ""
+                bounds = wilson(value, num_validation)
+            elif name == "macro_f1" and (confusion := evaluations[-1].get("confusion")):
+                bounds = f1_interval(np.asarray(confusion))
+            interval = f" (95% interval {bounds[0]:.4f} to {bounds[1]:.4f})" if bounds else ""
             lines.append(f"| {name} | {value:.4g}{interval} |")
     return "\n".join([*lines, ""])
 
 
-def wilson(share: float, num: int) -> tuple[float, float]:
+def wilson(share: float, num_samples: int) -> tuple[float, float]:
     """Return the 95% confidence interval of a share (Wilson 1927)."""
-    square = Z_95**2 / num
+    square = Z_95**2 / num_samples
     middle = (share + square / 2) / (1 + square)
-    half = Z_95 * math.sqrt(share * (1 - share) / num + square / (4 * num)) / (1 + square)
+    half = Z_95 * math.sqrt(share * (1 - share) / num_samples + square / (4 * num_samples)) / (1 + square)
     return middle - half, middle + half
 
 
@@ -206,13 +206,13 @@ def f1_interval(confusion: NDArray[Any]) -> tuple[float, float] | None:
     None if the matrix, which may come from an imported run, does not contain counts.
     """
     total, num_classes = confusion.sum(dtype=float), len(confusion)
-    if confusion.min() < 0 or not 1 <= total <= MOST_COUNTED:
+    if confusion.min() < 0 or not 1 <= total <= MAX_COUNT:
         return None
     shares = confusion.ravel() / total
-    drawn = np.random.default_rng(0).multinomial(int(total), shares, size=NUM_DRAWN)
-    drawn = drawn.reshape(NUM_DRAWN, num_classes, num_classes)
-    occurs = drawn.sum(1) + drawn.sum(2)
-    scores = 2 * drawn.diagonal(axis1=1, axis2=2) / np.maximum(occurs, 1)
+    samples = np.random.default_rng(0).multinomial(int(total), shares, size=NUM_BOOTSTRAP)
+    samples = samples.reshape(NUM_BOOTSTRAP, num_classes, num_classes)
+    occurs = samples.sum(1) + samples.sum(2)
+    scores = 2 * samples.diagonal(axis1=1, axis2=2) / np.maximum(occurs, 1)
     low, high = np.quantile(scores.sum(1) / (occurs > 0).sum(1), (0.025, 0.975))
     return float(low), float(high)
 
@@ -236,28 +236,28 @@ def curve(view: RunView) -> str:
     with view.lock:
         table = view.series.steps
         steps, losses = table.x("step").tolist(), table.column("loss").tolist()
-        evaluated = [(each["step"], each["loss"]) for each in view.series.evaluations.all]
-    every = max(1, len(steps) // MOST_POINTS)
-    training = _finite(list(zip(steps, losses, strict=True))[::every])
+        evaluated = [(event["step"], event["loss"]) for event in view.series.evaluations.all]
+    stride = max(1, len(steps) // MAX_POINTS)
+    training = _finite(list(zip(steps, losses, strict=True))[::stride])
     validation = _finite(evaluated)
-    both = [*training, *validation]
-    if not both:
+    points_of_both = [*training, *validation]
+    if not points_of_both:
         return f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}"/>\n'
-    last = max(x for x, _ in both) or 1
-    low, high = min(y for _, y in both), max(y for _, y in both)
+    last = max(x for x, _ in points_of_both) or 1
+    low, high = min(y for _, y in points_of_both), max(y for _, y in points_of_both)
 
     def points(values: Sequence[tuple[float, float]]) -> str:
         width, height = WIDTH - 2 * EDGE, HEIGHT - 2 * EDGE
-        places = [
+        positions = [
             (EDGE + width * x / last, EDGE + height * (high - y) / ((high - low) or 1)) for x, y in values
         ]
-        return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
 
     def line(values: Sequence[tuple[float, float]], colour: str) -> str:
         return f'<polyline points="{points(values)}" fill="none" stroke="{colour}" stroke-width="2"/>'
 
-    def text(x: float, y: float, words: str, anchor: str = "start") -> str:
-        return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{words}</text>'
+    def text(x: float, y: float, content: str, anchor: str = "start") -> str:
+        return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{content}</text>'
 
     size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" font-size="13"'
     parts = [

@@ -23,8 +23,8 @@ from trainers.machine import processes
 
 # Time limit for loading a model and its data, and for one answer.
 ANSWER_S = 30.0
-MOST_PER_PERSON = 2
-MOST_PROCESSES = 8
+MAX_PER_PERSON = 2
+MAX_PROCESSES = 8
 # Same limit as in `trainers.predict.server`, which reads no longer lines.
 MAX_QUESTION = 2**20
 TOOK_TOO_LONG = f"the model did not answer within {ANSWER_S:.0f} s, so its process was ended"
@@ -44,7 +44,7 @@ class ModelError(ValueError):
     http_status = 409
 
 
-def _line_of(question: Answer) -> bytes:
+def _encode_question(question: Answer) -> bytes:
     """Return a question as a line to send.
 
     Raises:
@@ -96,7 +96,7 @@ class ModelProcesses:
         self._changed = threading.Condition(self._lock)
         self._processes: dict[str, list[_Process]] = {}
         # Processes that are being started, by user.
-        self._num_begun: Counter[str] = Counter()
+        self._num_starting: Counter[str] = Counter()
 
     def get_ready(self) -> None:
         """Start the template, because a user may soon need a model. Does nothing if memory is low."""
@@ -118,13 +118,13 @@ class ModelProcesses:
             ModelError: if the model refuses, or the process ended or took too long.
         """
         wants_gpu = self._with_free_gpus is not None and question.get(WANTS_GPU, False)
-        line, num_sent = _line_of(question), 0
+        line, num_sent = _encode_question(question), 0
         while True:
             process = self._take(person)
             is_good, num_received = False, 0
             try:
                 gpu = self._gpu_for(process) if wants_gpu else None
-                process.send(_line_of(question | {"gpu": gpu}) if gpu else line)
+                process.send(_encode_question(question | {"gpu": gpu}) if gpu else line)
                 while not is_good:
                     answer = process.receive(time.monotonic() + ANSWER_S)
                     is_good = bool(answer.pop("end", False))
@@ -156,32 +156,39 @@ class ModelProcesses:
                 if process.gpu not in free:
                     process.reclaim_gpus()
             elif free and time.monotonic() >= self._no_gpu_until:
-                in_use = [each.gpu for each in self._with_gpus()]
+                in_use = [other_process.gpu for other_process in self._gpu_processes()]
                 process.gpu = min(free, key=in_use.count)
 
         assert self._with_free_gpus is not None
         self._with_free_gpus(choose)
         return process.gpu
 
-    def _with_gpus(self) -> list[_Process]:
+    def _gpu_processes(self) -> list[_Process]:
         with self._lock:
-            return [each for own in self._processes.values() for each in own if each.gpu is not None]
+            return [
+                process
+                for user_processes in self._processes.values()
+                for process in user_processes
+                if process.gpu is not None
+            ]
 
     def processes(self) -> dict[int, float]:
         """Return the processes that use a GPU, with their start times."""
-        found = {each.pid: processes.inspect(each.pid) for each in self._with_gpus()}
-        return {pid: facts.started_unix_s for pid, facts in found.items() if facts is not None}
+        infos = {process.pid: processes.inspect(process.pid) for process in self._gpu_processes()}
+        return {pid: facts.started_unix_s for pid, facts in infos.items() if facts is not None}
 
     def reclaim_gpus(self, gpus: Collection[str]) -> None:
         """Kill the processes that use one of these GPUs; pending questions are answered on the CPU."""
-        for process in self._with_gpus():
+        for process in self._gpu_processes():
             if process.gpu in gpus:
                 process.reclaim_gpus()
 
     def close(self) -> None:
         """End all processes. Called when the page ends."""
         with self._lock:
-            for process in [each for some in self._processes.values() for each in some]:
+            for process in [
+                process for user_processes in self._processes.values() for process in user_processes
+            ]:
                 process.close()
             self._processes.clear()
         self._template.close()
@@ -189,9 +196,9 @@ class ModelProcesses:
     def _stop(self, process: _Process) -> bool:
         """Make a process stop after the current token; return True if it has stopped."""
         try:
-            process.send(_line_of({"do": "stop"}))
-            until = time.monotonic() + ANSWER_S
-            while not process.receive(until).get("end"):
+            process.send(_encode_question({"do": "stop"}))
+            deadline = time.monotonic() + ANSWER_S
+            while not process.receive(deadline).get("end"):
                 pass
         except OSError:  # includes timeouts
             return False
@@ -200,21 +207,23 @@ class ModelProcesses:
     def _take(self, person: str) -> _Process:
         """Return an idle or new process for this user; wait while all processes of the user are busy."""
         with self._changed:
-            ends_at = time.monotonic() + ANSWER_S + (START_S if self._num_begun[person] else 0.0)
+            deadline = time.monotonic() + ANSWER_S + (START_S if self._num_starting[person] else 0.0)
             while True:
-                own = self._processes.setdefault(person, [])
-                for gone in [each for each in own if not each.is_busy and each.has_ended()]:
-                    own.remove(gone)
-                    gone.close()
-                idle = [each for each in own if not each.is_busy]
+                user_processes = self._processes.setdefault(person, [])
+                for ended in [
+                    process for process in user_processes if not process.is_busy and process.has_ended()
+                ]:
+                    user_processes.remove(ended)
+                    ended.close()
+                idle = [process for process in user_processes if not process.is_busy]
                 if idle:
-                    chosen = max(idle, key=lambda each: each.used_at)
+                    chosen = max(idle, key=lambda process: process.used_at)
                     chosen.is_busy = True
                     return chosen
-                if len(own) + self._num_begun[person] < MOST_PER_PERSON and self._has_room():
-                    self._num_begun[person] += 1
+                if len(user_processes) + self._num_starting[person] < MAX_PER_PERSON and self._has_room():
+                    self._num_starting[person] += 1
                     break
-                if not self._changed.wait(ends_at - time.monotonic()):
+                if not self._changed.wait(deadline - time.monotonic()):
                     raise ModelError("other models are in use at the moment: try again in a minute")
         started = None
         try:
@@ -226,7 +235,7 @@ class ModelProcesses:
             ) from error
         finally:
             with self._changed:
-                self._num_begun[person] -= 1
+                self._num_starting[person] -= 1
                 if started is None:
                     self._changed.notify_all()
                 else:
@@ -234,14 +243,18 @@ class ModelProcesses:
 
     def _has_room(self) -> bool:
         """Return True if another process may start; ends the least recently used idle process if needed."""
-        everyone = [(each, own) for own in self._processes.values() for each in own]
-        if len(everyone) + self._num_begun.total() < MOST_PROCESSES:
+        all_processes = [
+            (process, user_processes)
+            for user_processes in self._processes.values()
+            for process in user_processes
+        ]
+        if len(all_processes) + self._num_starting.total() < MAX_PROCESSES:
             return True
-        idle = [(each, own) for each, own in everyone if not each.is_busy]
+        idle = [(process, user_processes) for process, user_processes in all_processes if not process.is_busy]
         if not idle:
             return False
-        oldest, own = min(idle, key=lambda pair: pair[0].used_at)
-        own.remove(oldest)
+        oldest, user_processes = min(idle, key=lambda pair: pair[0].used_at)
+        user_processes.remove(oldest)
         oldest.close()
         return True
 
@@ -250,9 +263,9 @@ class ModelProcesses:
             process.is_busy = False
             process.used_at = time.monotonic()
             if not is_good:
-                own = self._processes.get(person, [])
-                if process in own:
-                    own.remove(process)
+                user_processes = self._processes.get(person, [])
+                if process in user_processes:
+                    user_processes.remove(process)
                 process.close()
                 process.kill()
             self._changed.notify_all()

@@ -21,8 +21,8 @@ from trainers.contract import manifests
 
 # Each thread waits for a process of its user.
 MODELS = Workers("answers of models", num_threads=8, per_person=2, max_requests=30)
-MOST_NEAREST = 20
-MOST_TOKENS = 2_000
+MAX_NEAREST = 20
+MAX_TOKENS = 2_000
 # Maximum input: an image of a few hundred pixels per side, in base64.
 MAX_BYTES = 900_000
 # Minimum size of the weights for a GPU: for smaller models, the CPU answers before a GPU is ready.
@@ -56,13 +56,13 @@ class PredictApi:
         self, run_id: str, inputs: dict[str, Any], checkpoint_step: int | None = None, num_nearest: int = 0
     ) -> dict[str, Any]:
         """Return the answer of a run's model to one input, by default from the latest checkpoint."""
-        num_wanted = _count("num_nearest", num_nearest, 0, MOST_NEAREST)
-        found = self.ask(run_id, checkpoint_step, {"do": "predict", "inputs": inputs})
+        num_wanted = _count("num_nearest", num_nearest, 0, MAX_NEAREST)
+        answer = self.ask(run_id, checkpoint_step, {"do": "predict", "inputs": inputs})
         if num_wanted:
             # Use the same checkpoint again, although a newer one may have been saved.
             question = {"do": "nearest", "inputs": inputs, "num_wanted": num_wanted}
-            found["nearest"] = self.ask(run_id, found["step"], question)
-        return {"run_id": run_id, **found}
+            answer["nearest"] = self.ask(run_id, answer["step"], question)
+        return {"run_id": run_id, **answer}
 
     @operation(method_checks=SEES_RUN, workers=MODELS)
     def generate(
@@ -78,7 +78,7 @@ class PredictApi:
         """Return the continuation of a text by a run's language model."""
         options = {"temperature": temperature, "top_k": top_k, "num_tokens": num_tokens, "seed": seed}
         *tokens, last = self.tokens(run_id, checkpoint_step, prompt, options)
-        text = "".join(each["token"]["text"] for each in tokens)
+        text = "".join(token["token"]["text"] for token in tokens)
         return {"run_id": run_id, "step": last["step"], "prompt": prompt, "text": text}
 
     def get_ready(self, run_id: str) -> None:
@@ -111,7 +111,7 @@ class PredictApi:
         options = {
             "temperature": _number("temperature", options.get("temperature", 0.8)),
             "top_k": _count("top_k", options.get("top_k"), 1, 10**7, none=True),
-            "num_tokens": _count("num_tokens", options.get("num_tokens", 200), 1, MOST_TOKENS),
+            "num_tokens": _count("num_tokens", options.get("num_tokens", 200), 1, MAX_TOKENS),
             "seed": _count("seed", options.get("seed", 0), 0, 2**53),
         }
         question = self._complete(run_id, step, {"do": "generate", "prompt": prompt, "options": options})
@@ -124,10 +124,15 @@ class PredictApi:
             raise NoModelError(
                 f"run {run_id} has no checkpoint yet: its model can be used after the first checkpoint"
             )
-        wanted = _count("checkpoint_step", step, 0, 2**53, none=True)
+        checkpoint_step = _count("checkpoint_step", step, 0, 2**53, none=True)
         is_large = manifests.weights_bytes(checkpoints[-1]) >= GPU_BYTES
         wants_gpu = is_large and question.get("do") != "describe"
-        return {"run_dir": str(run.path.absolute()), "step": wanted, WANTS_GPU: wants_gpu, **question}
+        return {
+            "run_dir": str(run.path.absolute()),
+            "step": checkpoint_step,
+            WANTS_GPU: wants_gpu,
+            **question,
+        }
 
 
 def make_router(api: PredictApi) -> Router:
@@ -136,7 +141,7 @@ def make_router(api: PredictApi) -> Router:
 
     @router.get("")
     @MODELS.handler
-    def about(run_id: str, step: int | None = None) -> Response:
+    def describe(run_id: str, step: int | None = None) -> Response:
         return _json(api.ask(run_id, step, {"do": "describe"}))
 
     @router.post("/ready")
@@ -148,14 +153,14 @@ def make_router(api: PredictApi) -> Router:
     @router.get("/confused")
     @MODELS.handler
     def confused(run_id: str, label: int, prediction: int, step: int | None = None) -> Response:
-        question = {"do": "confused", "label": label, "prediction": prediction, "num_wanted": MOST_NEAREST}
+        question = {"do": "confused", "label": label, "prediction": prediction, "num_wanted": MAX_NEAREST}
         return _json(api.ask(run_id, step, question))
 
     @router.post("/generate")
     async def generate(run_id: str, request: Request) -> Response:
-        asked = _parsed(await front.read_json_body(request, MAX_BYTES))
+        body = _parse_body(await front.read_json_body(request, MAX_BYTES))
         tokens = await MODELS.run(
-            api.tokens, run_id, asked.get("checkpoint_step"), asked.get("prompt", ""), asked
+            api.tokens, run_id, body.get("checkpoint_step"), body.get("prompt", ""), body
         )
         # Wait for the first token, so that a refused option gives an error status instead of a stream.
         first = await MODELS.run(next, tokens)
@@ -164,14 +169,14 @@ def make_router(api: PredictApi) -> Router:
     return router
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def _parse_body(body: bytes) -> dict[str, Any]:
     try:
-        asked = front.parse_json_body(body)
+        question = front.parse_json_body(body)
     except ValueError as error:
         raise HTTPException(status_code=422, detail=str(error)) from error
-    if not isinstance(asked, dict):
+    if not isinstance(question, dict):
         raise HTTPException(status_code=422, detail="a question to a model must be one JSON object")
-    return asked
+    return question
 
 
 def _json(answer: dict[str, Any]) -> Response:

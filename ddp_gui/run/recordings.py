@@ -17,35 +17,35 @@ from trainers.contract import recordings
 from trainers.contract.rundir import RunDirectory, file_stem
 
 # A larger recording is read by a low-priority process, because parsing holds the GIL.
-READ_HERE_BYTES = 1024 * 1024
+MAX_IN_PROCESS_BYTES = 1024 * 1024
 
 COMPUTING, ALL_REDUCES, ROUNDS, COLLECTIVES = range(4)
 _THREADS = ("computing", "all-reduce of buckets", "rounds through shared memory", "other collectives")
-_WORDS = {"both": "forward and backward"}
+_PART_LABELS = {"both": "forward and backward"}
 
-GIVEN, REFUSED = b"given", b"refused"
+SUCCEEDED, REFUSED = b"given", b"refused"
 
 Recording = Mapping[str, Any]
 TraceEvent = dict[str, Any]
 
 
-def encoded_trace(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
+def encode_recording(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
     """Return a recording as JSON, or as a Chrome trace if `as_trace`.
 
     Raises:
         OSError: if it does not exist or cannot be read.
         ValueError: if it is damaged.
     """
-    if recordings.path_of(run, step).stat().st_size <= READ_HERE_BYTES:
-        return _encoded(run, step, as_trace=as_trace)
-    asked = [str(run.path), step, as_trace]
-    mark, _, answer = b"".join(module_output("ddp_gui.run.recordings", asked)).partition(b"\n")
-    if mark == REFUSED:
+    if recordings.path_of(run, step).stat().st_size <= MAX_IN_PROCESS_BYTES:
+        return _encode(run, step, as_trace=as_trace)
+    arguments = [str(run.path), step, as_trace]
+    outcome, _, answer = b"".join(module_output("ddp_gui.run.recordings", arguments)).partition(b"\n")
+    if outcome == REFUSED:
         raise ValueError(answer.decode())
     return answer
 
 
-def _encoded(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
+def _encode(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
     recording = recordings.read(run, step)
     return orjson.dumps(trace_of(recording, run.run_id) if as_trace else recording)
 
@@ -55,42 +55,46 @@ def trace_of(recording: Recording, name: str) -> dict[str, Any]:
     return {
         "displayTimeUnit": "ms",
         "otherData": {"run": name, "clock": recording["clock"], "overlap": recording["numbers"]["overlap"]},
-        "traceEvents": [event for rank in recording["ranks"] for event in _of_rank(recording, rank)],
+        "traceEvents": [event for rank in recording["ranks"] for event in _rank_events(recording, rank)],
     }
 
 
-def _of_rank(recording: Recording, rank: Mapping[str, Any]) -> Iterator[TraceEvent]:
+def _rank_events(recording: Recording, rank: Mapping[str, Any]) -> Iterator[TraceEvent]:
     pid = rank["rank"]
     yield _meta(pid, 0, "process_name", f"rank {pid}" + (f" on {rank['host']}" if rank["host"] else ""))
     yield _meta(pid, 0, "process_sort_index", pid)
-    for tid, words in enumerate(_THREADS):
-        yield _meta(pid, tid, "thread_name", words)
+    for tid, label in enumerate(_THREADS):
+        yield _meta(pid, tid, "thread_name", label)
     for step in rank["steps"]:
         yield _span(pid, COMPUTING, f"step {step['step']}", step["began_s"], step["ended_s"], {})
         for part, began_s, ended_s in step["parts"]:
-            words = _WORDS.get(part, part)
-            yield _span(pid, COMPUTING, words, began_s, ended_s, {"step": step["step"]})
-        for each in step["all_reduces"]:
-            yield from _of_all_reduce(recording, pid, each)
-        for each in step["collectives"]:
-            size = {} if each["bytes"] is None else {"bytes": each["bytes"]}
-            yield _span(pid, COLLECTIVES, each["name"], each["began_s"], each["ended_s"], size)
+            label = _PART_LABELS.get(part, part)
+            yield _span(pid, COMPUTING, label, began_s, ended_s, {"step": step["step"]})
+        for all_reduce in step["all_reduces"]:
+            yield from _all_reduce_events(recording, pid, all_reduce)
+        for collective in step["collectives"]:
+            size = {} if collective["bytes"] is None else {"bytes": collective["bytes"]}
+            yield _span(
+                pid, COLLECTIVES, collective["name"], collective["began_s"], collective["ended_s"], size
+            )
 
 
-def _of_all_reduce(recording: Recording, pid: int, each: Mapping[str, Any]) -> Iterator[TraceEvent]:
-    number, buckets = each["bucket"], recording["buckets"]
-    known: dict[str, Any] = {}
+def _all_reduce_events(recording: Recording, pid: int, all_reduce: Mapping[str, Any]) -> Iterator[TraceEvent]:
+    number, buckets = all_reduce["bucket"], recording["buckets"]
+    details: dict[str, Any] = {}
     if number < len(buckets):
         names = [parameter["name"] for parameter in buckets[number]["parameters"]]
-        known = {"bytes": buckets[number]["bytes"], "parameters": names}
-    yield _span(pid, ALL_REDUCES, f"bucket {number}", each["began_s"], each["ended_s"], known)
-    for began_s, written_s, met_s, ended_s, size in each["rounds"]:
+        details = {"bytes": buckets[number]["bytes"], "parameters": names}
+    yield _span(pid, ALL_REDUCES, f"bucket {number}", all_reduce["began_s"], all_reduce["ended_s"], details)
+    for began_s, written_s, met_s, ended_s, size in all_reduce["rounds"]:
         yield _span(pid, ROUNDS, "write", began_s, written_s, {"bytes": size})
         yield _span(pid, ROUNDS, "wait for the others", written_s, met_s, {})
         yield _span(pid, ROUNDS, "add up", met_s, ended_s, {"bytes": size})
 
 
-def _span(pid: int, tid: int, name: str, began_s: float, ended_s: float, known: dict[str, Any]) -> TraceEvent:
+def _span(
+    pid: int, tid: int, name: str, began_s: float, ended_s: float, arguments: dict[str, Any]
+) -> TraceEvent:
     microseconds = {"ts": round(1e6 * began_s, 1), "dur": round(1e6 * max(0.0, ended_s - began_s), 1)}
     return {
         "ph": "X",
@@ -99,7 +103,7 @@ def _span(pid: int, tid: int, name: str, began_s: float, ended_s: float, known: 
         "pid": pid,
         "tid": tid,
         **microseconds,
-        "args": known,
+        "args": arguments,
     }
 
 
@@ -115,7 +119,7 @@ def make_router(store: RunStore) -> Router:
     def read(run_id: str, step: int, *, as_trace: bool = False) -> bytes:
         run = store.view(run_id).run
         try:
-            return encoded_trace(run, step, as_trace=as_trace)
+            return encode_recording(run, step, as_trace=as_trace)
         except FileNotFoundError as error:
             detail = f"run {run_id} has no recording that begins with step {step:,}"
             raise HTTPException(status_code=404, detail=detail) from error
@@ -125,18 +129,18 @@ def make_router(store: RunStore) -> Router:
             raise HTTPException(status_code=422, detail=str(error)) from error
 
     @router.get("")
-    def listed(run_id: str) -> dict[str, Any]:
-        found = recordings.list_recordings(store.view(run_id).run)
+    def list_all(run_id: str) -> dict[str, Any]:
+        stored = recordings.list_recordings(store.view(run_id).run)
         return {
             "recordings": [
-                {"step": each.step, "size_bytes": each.size_bytes, "recorded_unix_s": each.recorded_unix_s}
-                for each in found
+                {"step": item.step, "size_bytes": item.size_bytes, "recorded_unix_s": item.recorded_unix_s}
+                for item in stored
             ]
         }
 
     @router.get("/{step}")
     @SLOW.handler
-    def one(run_id: str, step: int) -> Response:
+    def recording(run_id: str, step: int) -> Response:
         return Response(read(run_id, step), media_type="application/json")
 
     @router.get("/{step}/trace.json")
@@ -153,9 +157,9 @@ def make_router(store: RunStore) -> Router:
 
 
 if __name__ == "__main__":
-    asked_path, asked_step, is_trace_asked = orjson.loads(sys.stdin.buffer.read())
+    run_path, first_step, is_trace = orjson.loads(sys.stdin.buffer.read())
     try:
-        words = _encoded(RunDirectory(Path(asked_path)), asked_step, as_trace=is_trace_asked)
-        sys.stdout.buffer.write(GIVEN + b"\n" + words)
+        encoded = _encode(RunDirectory(Path(run_path)), first_step, as_trace=is_trace)
+        sys.stdout.buffer.write(SUCCEEDED + b"\n" + encoded)
     except ValueError as error:
         sys.stdout.buffer.write(REFUSED + b"\n" + str(error).encode())

@@ -24,10 +24,10 @@ from trainers.machine.os_errors import explain
 FILE = "references.json"
 MODULE = "trainers.plugins.references"
 # Live runs are fitted from this duration on, others after their end: fitting takes seconds of one core.
-WHILE_IT_RUNS_FROM_S = 60.0
-MOST_LINES = 10
-MOST_LABEL = 100
-MOST_KEPT = 1_000
+FIT_LIVE_AFTER_S = 60.0
+MAX_LINES = 10
+MAX_LABEL = 100
+MAX_STORED = 1_000
 FITTING = Workers("references", num_threads=1, per_person=1, max_requests=20)
 TRIVIAL_LABELS = {
     "most_frequent_class": "always the most frequent class",
@@ -44,7 +44,7 @@ def make_router(store: RunStore) -> Router:
     references = References()
 
     @router.get("")
-    def shown(run_id: str) -> dict[str, Any]:
+    def get_references(run_id: str) -> dict[str, Any]:
         view = store.view(run_id)
         view.catch_up()
         return references.of_run(view)
@@ -65,16 +65,16 @@ class References:
         """Return `lines` with `label`, `metric` and `value`; `is_complete` if no more will follow."""
         with view.lock:
             plan = dict(view.series.plan)
-            active_s, newest = view.series.active_s(), view.series.evaluations.last
+            active_s, last_evaluation = view.series.active_s(), view.series.evaluations.last
         lines = list(_trivial_lines(plan))
-        metric = events.primary_metric(newest.get("metrics", {}))
+        metric = events.primary_metric(last_evaluation.get("metrics", {}))
         if metric not in (None, "accuracy", "rmse") or not plan.get("num_train"):
             return {"lines": lines, "is_complete": True}
-        found = self._stored_lines(view.run)
-        if found is not None:
-            return {"lines": [*lines, *found], "is_complete": True}
+        stored = self._stored_lines(view.run)
+        if stored is not None:
+            return {"lines": [*lines, *stored], "is_complete": True}
         is_over = view.status().state not in events.LIVE_STATES
-        if metric is not None and (is_over or active_s >= WHILE_IT_RUNS_FROM_S):
+        if metric is not None and (is_over or active_s >= FIT_LIVE_AFTER_S):
             self._submit_fit(view, plan)
         return {"lines": lines, "is_complete": False}
 
@@ -83,7 +83,7 @@ class References:
             if run.run_id in self._unwritten:
                 return self._unwritten[run.run_id]
         try:
-            return list(_lines_of(read_json(run.path / FILE)))
+            return list(_parse_lines(read_json(run.path / FILE)))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None  # not fitted yet, or a copied run contains a different file with this name
 
@@ -106,7 +106,7 @@ class References:
             is_same = all(answer[name] == plan.get(name) for name in ("num_train", "num_validation"))
             if not is_same:
                 raise ValueError("the data has changed since the run")
-            lines = list(_lines_of(answer))
+            lines = list(_parse_lines(answer))
             write_json_atomically(run.path / FILE, answer)
         except (OSError, ValueError, LookupError) as error:
             print(
@@ -120,7 +120,7 @@ class References:
 
     def _remember(self, run_id: str, lines: Lines) -> None:
         with self._lock:
-            while len(self._unwritten) >= MOST_KEPT:
+            while len(self._unwritten) >= MAX_STORED:
                 del self._unwritten[next(iter(self._unwritten))]
             self._unwritten[run_id] = lines
 
@@ -134,17 +134,17 @@ def _trivial_lines(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"label": label, "metric": "r2", "value": 0.0}
 
 
-def _lines_of(answer: Any) -> Iterator[dict[str, Any]]:
+def _parse_lines(answer: Any) -> Iterator[dict[str, Any]]:
     """Yield the lines of a `references.json`, whose content is untrusted in a copied run.
 
     Raises:
         ValueError, LookupError, TypeError, AttributeError: if the content is invalid.
     """
-    for reference in answer["references"][:MOST_LINES]:
+    for reference in answer["references"][:MAX_LINES]:
         label = reference["label"]
-        if not isinstance(label, str) or len(label) > MOST_LABEL:
+        if not isinstance(label, str) or len(label) > MAX_LABEL:
             raise ValueError("label is not a text of at most 100 characters")
-        for metric, value in list(reference["metrics"].items())[:MOST_LINES]:
+        for metric, value in list(reference["metrics"].items())[:MAX_LINES]:
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise ValueError(f"{metric} is not a number")
             yield {"label": f"{label}, same split", "metric": metric, "value": value}

@@ -20,7 +20,7 @@ from trainers.contract.events import Event
 Order = npt.NDArray[np.int32]
 
 # From this size on, torch.randperm uses 64-bit random numbers; larger data sets are not displayed.
-MOST_SAMPLES = (2**32 - 1) // 20
+MAX_SAMPLES = (2**32 - 1) // 20
 # torch seeds its generator with the low 32 bits of the seed.
 _SEED_BITS = 0xFFFF_FFFF
 
@@ -31,18 +31,18 @@ def shuffled_order(num_samples: int, seed: int) -> Order:
 
     Takes about 0.2 s for a million samples. The array is read-only because it is cached.
     """
-    assert 0 <= num_samples < MOST_SAMPLES, "torch shuffles larger data sets differently"
-    places = np.arange(num_samples, dtype=np.int32)
+    assert 0 <= num_samples < MAX_SAMPLES, "torch shuffles larger data sets differently"
+    order = np.arange(num_samples, dtype=np.int32)
     if num_samples > 1:
         numbers = np.random.RandomState(seed & _SEED_BITS).randint(0, 2**32, num_samples - 1, np.uint32)
-        partners = places.copy()
+        partners = order.copy()
         partners[:-1] += (numbers % np.arange(num_samples, 1, -1, dtype=np.uint32)).astype(np.int32)
-        places = _swapped(partners)
-    places.flags.writeable = False
-    return places
+        order = _apply_swaps(partners)
+    order.flags.writeable = False
+    return order
 
 
-def _swapped(partners: Order) -> Order:
+def _apply_swaps(partners: Order) -> Order:
     """Return the order after each place in turn is swapped with its partner, which is at the same or a later
     place.
 
@@ -51,30 +51,30 @@ def _swapped(partners: Order) -> Order:
     start.
     """
     places = np.arange(len(partners), dtype=np.int32)
-    given_by = places.copy()
+    source = places.copy()
     is_earlier = partners > places
     # of several places with the same partner, the last one wins
-    given_by[partners[is_earlier]] = places[is_earlier]
-    while not np.array_equal(further := given_by[given_by], given_by):
-        given_by = further
+    source[partners[is_earlier]] = places[is_earlier]
+    while not np.array_equal(earlier := source[source], source):
+        source = earlier
     # Place i receives its partner's element, which an earlier swap may have put there.
     by_partner = np.argsort(partners, kind="stable").astype(np.int32)
     is_same = partners[by_partner[1:]] == partners[by_partner[:-1]]
-    kept = partners.copy()
-    kept[by_partner[1:][is_same]] = given_by[by_partner[:-1][is_same]]
-    return kept
+    order = partners.copy()
+    order[by_partner[1:][is_same]] = source[by_partner[:-1][is_same]]
+    return order
 
 
 By = Literal["sample", "place"]
-Whole = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
-MOST_COLUMNS, MOST_ROWS, MOST_RANK_GROUPS = 240, 48, 8
+MAX_COLUMNS, MAX_ROWS, MAX_RANK_GROUPS = 240, 48, 8
 # Above this size only places of the order are shown: a shuffled order of all samples takes too much memory.
-MOST_SHUFFLED = 2_000_000
-MOST_PLACES = 20_000_000
+MAX_SHUFFLED = 2_000_000
+MAX_PLACES = 20_000_000
 # Limits for one sample's history: the number of epochs, and the total number of samples shuffled for it.
-MOST_EPOCHS = 50
-MOST_SHUFFLED_FOR_ONE = 4_000_000
+MAX_EPOCHS = 50
+MAX_SHUFFLED_FOR_SAMPLE = 4_000_000
 _CHUNK = 1 << 20
 
 
@@ -86,9 +86,9 @@ class Bins(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, first: int, end: int, most: int) -> Bins:
-        """Return at most `most` ranges."""
-        return cls(first, end, max(1, -(-(end - first) // most)))
+    def of(cls, first: int, end: int, max_bins: int) -> Bins:
+        """Return at most `max_bins` ranges."""
+        return cls(first, end, max(1, -(-(end - first) // max_bins)))
 
     @property
     def number(self) -> int:
@@ -98,7 +98,7 @@ class Bins(NamedTuple):
         """Return the size of each range."""
         return [min(self.size, self.end - first) for first in range(self.first, self.end, self.size)]
 
-    def said(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int]:
         """Return the ranges in the page's JSON format."""
         return {"first": self.first, "last": self.end - 1, "size": self.size, "number": self.number}
 
@@ -107,16 +107,16 @@ class Bins(NamedTuple):
 class SampleAccesses:
     """Accesses to samples, as parallel arrays. If `replica` is None, each access is by every replica."""
 
-    column: Whole
-    step: Whole
-    replica: Whole | None
+    column: Integers
+    step: Integers
+    replica: Integers | None
 
 
 def picture_kinds(sampling: Sampling) -> list[By]:
     """Return the possible columns of the picture: samples, or places of the epoch's order."""
-    if sampling.num_samples > MOST_PLACES:
+    if sampling.num_samples > MAX_PLACES:
         return []
-    return ["sample", "place"] if sampling.num_samples <= MOST_SHUFFLED else ["place"]
+    return ["sample", "place"] if sampling.num_samples <= MAX_SHUFFLED else ["place"]
 
 
 def sample_picture(sampling: Sampling, epoch: int, by: By, first: int, end: int) -> dict[str, Any]:
@@ -126,25 +126,25 @@ def sample_picture(sampling: Sampling, epoch: int, by: By, first: int, end: int)
         by: the kind of columns: samples, or places of the epoch's order.
         first, end: range of columns; `end` is exclusive.
     """
-    columns = Bins.of(first, end, MOST_COLUMNS)
+    columns = Bins.of(first, end, MAX_COLUMNS)
     order = shuffled_order(sampling.num_samples, sampling.seed_of(epoch)) if by == "sample" else None
     pieces = sampling.pieces(epoch)
     num_replicas = max((piece.num_replicas for piece in pieces), default=1)
-    groups = Bins.of(0, num_replicas, MOST_RANK_GROUPS)
+    groups = Bins.of(0, num_replicas, MAX_RANK_GROUPS)
     steps = _steps_of(sampling, epoch, order, columns)
-    rows = Bins.of(*steps, MOST_ROWS)
+    rows = Bins.of(*steps, MAX_ROWS)
     counts = np.zeros((rows.number * columns.number, groups.number), np.int64)
-    for looks in _accesses(sampling, epoch, order, columns):
-        cells = (looks.step - rows.first) // rows.size * columns.number + looks.column // columns.size
-        if looks.replica is None:
+    for accesses in _accesses(sampling, epoch, order, columns):
+        cells = (accesses.step - rows.first) // rows.size * columns.number + accesses.column // columns.size
+        if accesses.replica is None:
             counts += np.bincount(cells, minlength=len(counts))[:, np.newaxis] * groups.sizes()
         else:
-            cells = cells * groups.number + looks.replica // groups.size
+            cells = cells * groups.number + accesses.replica // groups.size
             counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
     return {
-        "columns": columns.said(),
-        "rows": rows.said(),
-        "ranks": groups.said(),
+        "columns": columns.to_json(),
+        "rows": rows.to_json(),
+        "ranks": groups.to_json(),
         "counts": counts.reshape(rows.number, -1).tolist(),
     }
 
@@ -165,16 +165,16 @@ def times_seen(sampling: Sampling, epoch: int) -> dict[str, int]:
     return {"fewest": min(times), "most": max(times)}
 
 
-def where_seen(sampling: Sampling, sample: int, num_epochs: int) -> tuple[list[dict[str, Any]], bool]:
+def list_accesses(sampling: Sampling, sample: int, num_epochs: int) -> tuple[list[dict[str, Any]], bool]:
     """Return the ranks that used a sample in each epoch, and True if the list covers all epochs."""
-    most = max(1, min(MOST_EPOCHS, MOST_SHUFFLED_FOR_ONE // sampling.num_samples))
-    found = []
-    for epoch in range(min(num_epochs, most)):
+    max_epochs = max(1, min(MAX_EPOCHS, MAX_SHUFFLED_FOR_SAMPLE // sampling.num_samples))
+    epochs = []
+    for epoch in range(min(num_epochs, max_epochs)):
         order = shuffled_order(sampling.num_samples, sampling.seed_of(epoch))
         place = int(np.flatnonzero(order == sample)[0])
-        seen = [look._asdict() for look in sampling.seen(epoch, place)]
-        found.append({"epoch": epoch, "place": place, "seen": seen})
-    return found, num_epochs <= most
+        seen = [access._asdict() for access in sampling.seen(epoch, place)]
+        epochs.append({"epoch": epoch, "place": place, "seen": seen})
+    return epochs, num_epochs <= max_epochs
 
 
 def _steps_of(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> tuple[int, int]:
@@ -183,8 +183,8 @@ def _steps_of(sampling: Sampling, epoch: int, order: Order | None, columns: Bins
     if order is not None and (columns.first, columns.end) == (0, sampling.num_samples) and pieces:
         return pieces[0].first_step, pieces[-1].first_step + pieces[-1].num_steps
     spans = [
-        (int(looks.step.min()), int(looks.step.max()) + 1)
-        for looks in _accesses(sampling, epoch, order, columns)
+        (int(accesses.step.min()), int(accesses.step.max()) + 1)
+        for accesses in _accesses(sampling, epoch, order, columns)
     ]
     return min((low for low, _ in spans), default=1), max((high for _, high in spans), default=1)
 
@@ -209,7 +209,7 @@ def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins
             yield SampleAccesses(column=column, step=step, replica=replica)
 
 
-MOST_REPLICAS, MOST_IN_A_STEP = 65_536, 2**40
+MAX_REPLICAS, MAX_GLOBAL_BATCH = 65_536, 2**40
 # Deliberate mistakes: each rank iterates over all samples; each epoch repeats the order of the first.
 NO_SAMPLER, NO_SET_EPOCH = "no_sampler", "no_set_epoch"
 
@@ -270,13 +270,13 @@ class Piece:
         """Yield the accesses to the sample at a place of this piece."""
         number, within = divmod(place - self.first_place, self.global_batch)
         share, replica = divmod(within, self.num_dealt)
-        for who in [replica] if self.is_shared else range(self.num_replicas):
-            yield Seen(self.first_step + number, who, share // self.batch_size)
+        for replica_index in [replica] if self.is_shared else range(self.num_replicas):
+            yield Seen(self.first_step + number, replica_index, share // self.batch_size)
 
     def last_shares(self) -> tuple[int, int]:
         """Return the number of samples per replica in the last step: minimum and maximum."""
-        rest = (self.end_place - self.first_place - 1) % self.global_batch + 1
-        return rest // self.num_dealt, -(-rest // self.num_dealt)
+        num_last = (self.end_place - self.first_place - 1) % self.global_batch + 1
+        return num_last // self.num_dealt, -(-num_last // self.num_dealt)
 
     @property
     def is_shared(self) -> bool:
@@ -304,7 +304,7 @@ class Sampling:
 
     def pieces(self, epoch: int) -> list[Piece]:
         """Return the pieces of an epoch (from 0), in order."""
-        found = []
+        pieces = []
         for number, dealing in enumerate(self.dealings):
             if dealing.epoch > epoch:
                 break
@@ -316,8 +316,8 @@ class Sampling:
                 end = min(piece.end_place, piece.first_place + num_steps * piece.global_batch)
                 piece = Piece(**{**vars(piece), "end_place": end})
             if piece.end_place > piece.first_place:
-                found.append(piece)
-        return found
+                pieces.append(piece)
+        return pieces
 
     def _piece(self, dealing: Dealing, epoch: int) -> Piece:
         """Return the part of this epoch that a start trains on, if the run is not resumed before its end."""
@@ -384,11 +384,11 @@ def sampling_of(config: Config, plans: Iterable[Event], num_replicas: int) -> Sa
 def _is_possible(dealing: Dealing) -> bool:
     """Return True if the values are plausible: the file may have been altered."""
     global_batch = dealing.batch_size * dealing.num_accumulated * dealing.num_replicas
-    return dealing.num_replicas <= MOST_REPLICAS and global_batch <= MOST_IN_A_STEP
+    return dealing.num_replicas <= MAX_REPLICAS and global_batch <= MAX_GLOBAL_BATCH
 
 
-MOST = 2**53  # largest exact integer in a browser
-Number = Annotated[int, Query(ge=0, le=MOST)]
+MAX_INTEGER = 2**53  # largest exact integer in a browser
+Number = Annotated[int, Query(ge=0, le=MAX_INTEGER)]
 
 
 def make_router(store: RunStore) -> Router:
@@ -398,14 +398,14 @@ def make_router(store: RunStore) -> Router:
     @router.get("")
     @SLOW.handler
     def picture(
-        run_id: str, epoch: Number = 0, by: By | None = None, first: Number = 0, last: Number = MOST
+        run_id: str, epoch: Number = 0, by: By | None = None, first: Number = 0, last: Number = MAX_INTEGER
     ) -> dict[str, Any]:
         view = store.view(run_id)
         sampling, num_epochs = _sampling(store, view), view.config.num_epochs
-        ways = picture_kinds(sampling)
+        kinds = picture_kinds(sampling)
         if epoch >= num_epochs:
             raise HTTPException(status_code=422, detail=f"epoch is {epoch}; allowed: 0 to {num_epochs - 1}")
-        by = by if by in ways else next(iter(ways), None)
+        by = by if by in kinds else next(iter(kinds), None)
         first = min(first, sampling.num_samples - 1)
         end = min(max(first, last) + 1, sampling.num_samples)
         return {
@@ -416,26 +416,26 @@ def make_router(store: RunStore) -> Router:
             "is_shuffled_anew": sampling.mistake != NO_SET_EPOCH,
             "times_seen": times_seen(sampling, epoch),
             "pieces": [_piece_values(piece) for piece in sampling.pieces(epoch)],
-            "ways": ways,
+            "ways": kinds,
             "by": by,
             "picture": None if by is None else sample_picture(sampling, epoch, by, first, end),
         }
 
     @router.get("/{sample}")
     @SLOW.handler
-    def one(run_id: str, sample: int) -> dict[str, Any]:
+    def sample_history(run_id: str, sample: int) -> dict[str, Any]:
         view = store.view(run_id)
         sampling = _sampling(store, view)
         if "sample" not in picture_kinds(sampling):
-            most = MOST_SHUFFLED
+            limit = MAX_SHUFFLED
             raise HTTPException(
                 status_code=422,
-                detail=f"the order is computed for at most {most:,} samples",
+                detail=f"the order is computed for at most {limit:,} samples",
             )
         if not 0 <= sample < sampling.num_samples:
             allowed = f"0 to {sampling.num_samples - 1}"
             raise HTTPException(status_code=422, detail=f"sample is {sample}; allowed: {allowed}")
-        epochs, is_all = where_seen(sampling, sample, view.config.num_epochs)
+        epochs, is_all = list_accesses(sampling, sample, view.config.num_epochs)
         return {"sample": sample, "epochs": epochs, "is_all": is_all}
 
     return router

@@ -44,9 +44,9 @@ FREE_CORES = 0.25  # the CPU counts as fully used if less than this fraction of 
 HEAD_EVERY_S = 1.0
 CUT_OFF_AFTER_S = 10.0
 # More events than this are read in a thread, in chunks, while the page shows the progress.
-MUCH_BYTES = 2 * 1024 * 1024
-VERY_MUCH_BYTES = 16 * 1024 * 1024
-LOADING_PIECE_S = 0.3
+LOAD_IN_CHUNKS_BYTES = 2 * 1024 * 1024
+PREVIEW_FROM_BYTES = 16 * 1024 * 1024
+LOADING_CHUNK_S = 0.3
 
 # Separate pools, so that one viewer's many chart settings never delay reading.
 READERS = Workers("live runs", num_threads=2, per_person=2, max_requests=1_000)
@@ -72,10 +72,10 @@ class _SharedUpdate:
     def __init__(self, encode: Callable[[], Update]) -> None:
         self._encode = encode
         self._queued_by: set[str] = set()
-        self._begun = threading.Lock()
+        self._encode_lock = threading.Lock()
         self._future: Future[Update] = Future()
 
-    async def made(self) -> Update:
+    async def result(self) -> Update:
         """Wait until the update is encoded, and return it.
 
         Raises:
@@ -83,13 +83,13 @@ class _SharedUpdate:
         """
         person = current_user().name
         if person not in self._queued_by and not self._future.done():
-            ENCODERS.submit(self._make)
+            ENCODERS.submit(self._run_encoding)
             self._queued_by.add(person)
         # Shield the encoding: a viewer that disconnects must not cancel it for other viewers.
         return await asyncio.shield(asyncio.wrap_future(self._future))
 
-    def _make(self) -> None:
-        if not self._begun.acquire(blocking=False):
+    def _run_encoding(self) -> None:
+        if not self._encode_lock.acquire(blocking=False):
             return  # another user's queue has already started the encoding
         try:
             # Encode without a current user, because all viewers get the same bytes.
@@ -104,8 +104,8 @@ class Follower:
     def __init__(self, view: RunView) -> None:
         self.view = view
         self._num_viewers = 0
-        self._watching: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
+        self._watch_task: asyncio.Task[None] | None = None
+        self._next_change = asyncio.Event()
         self._encoded: dict[tuple[Any, ...], _SharedUpdate] = {}
         self._now: Known | None = None
         self._state = ""
@@ -126,14 +126,14 @@ class Follower:
                 yield loading
             cursor, known = since, None
             while True:
-                news = self._news
+                next_change = self._next_change
                 update = await self._update(cursor, chart_view, known)
                 yield update.encoded
                 cursor, known = update.cursor, update.known
                 if update.is_last:
                     yield b"event: end\ndata: {}\n\n"
                     return
-                await news.wait()
+                await next_change.wait()
                 if self._failure is not None:
                     raise self._failure
         finally:
@@ -141,26 +141,26 @@ class Follower:
 
     def _join(self) -> None:
         self._num_viewers += 1
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch())
-            self._watching.add_done_callback(self._end_of_watching)
+        if self._watch_task is None:
+            self._watch_task = asyncio.create_task(self._watch())
+            self._watch_task.add_done_callback(self._on_watch_end)
 
     def _leave(self) -> None:
         self._num_viewers -= 1
-        if self._num_viewers == 0 and self._watching is not None:
-            self._watching.cancel()
-            self._watching = None
+        if self._num_viewers == 0 and self._watch_task is not None:
+            self._watch_task.cancel()
+            self._watch_task = None
             self._encoded.clear()
 
     async def _load(self, since: int) -> AsyncGenerator[bytes]:
         """Read the existing events; for a long file, yield a preview and the progress."""
         unread, _ = await CLICKS.run(self.view.unread)
-        if since < 0 and unread > VERY_MUCH_BYTES:
+        if since < 0 and unread > PREVIEW_FROM_BYTES:
             yield await CLICKS.run(
                 lambda: _as_event(run_view.encode_message(run_view.preview_message(self.view)), -1)
             )
-        while unread > MUCH_BYTES:
-            if not await CLICKS.run(self.view.catch_up, LOADING_PIECE_S):
+        while unread > LOAD_IN_CHUNKS_BYTES:
+            if not await CLICKS.run(self.view.catch_up, LOADING_CHUNK_S):
                 break  # only an unfinished last line is left
             unread, size = await CLICKS.run(self.view.unread)
             share = round(1 - unread / max(1, size), 3)
@@ -169,11 +169,11 @@ class Follower:
 
     async def _update(self, since: int, chart_view: ChartView, known: Known | None) -> Update:
         """Return the update for a cursor. Viewers with equal settings share one encoding."""
-        knows = None if known is None or self._now is None else known.same_as(self._now)
-        key = (since, self.view.series.next_seq, chart_view, knows)
+        is_known = None if known is None or self._now is None else known.same_as(self._now)
+        key = (since, self.view.series.next_seq, chart_view, is_known)
         if key not in self._encoded:
             self._encoded[key] = _SharedUpdate(functools.partial(self._encode, since, chart_view, known))
-        return await self._encoded[key].made()
+        return await self._encoded[key].result()
 
     def _encode(self, since: int, chart_view: ChartView, known: Known | None) -> Update:
         is_last = self.view.status().state not in events.LIVE_STATES and not self.view.has_grown()
@@ -186,39 +186,39 @@ class Follower:
     async def _watch(self) -> None:
         while True:
             # Collect events between two messages, so that a fast loop causes few of them.
-            every_s = (
+            interval_s = (
                 SEND_EVERY_WHERE_CORES_ARE_FULL_S
                 if cores_are_full(self.view.series.latest.get("devices"), NUM_CORES)
                 else SEND_EVERY_S
             )
-            rest_s = self._notified_at + every_s - time.monotonic()
-            await asyncio.sleep(max(POLL_EVERY_S, rest_s))
+            wait_s = self._notified_at + interval_s - time.monotonic()
+            await asyncio.sleep(max(POLL_EVERY_S, wait_s))
             if await READERS.run(self._has_changed):
                 self._notify()
 
-    def _end_of_watching(self, watching: asyncio.Task[None]) -> None:
+    def _on_watch_end(self, task: asyncio.Task[None]) -> None:
         """Close all viewers' connections after an error; they then poll and get the error."""
-        if not watching.cancelled() and isinstance(error := watching.exception(), Exception):
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self._failure = error
             self._notify()
 
     def _has_changed(self) -> bool:
         state = self.view.status().state
         is_live = state in events.LIVE_STATES
-        is_news = state != self._state or (is_live and time.monotonic() - self._notified_at >= HEAD_EVERY_S)
+        is_due = state != self._state or (is_live and time.monotonic() - self._notified_at >= HEAD_EVERY_S)
         self._state = state
         has_grown = self.view.has_grown()
         if has_grown:
             self.view.catch_up()
-        if has_grown or is_news:
+        if has_grown or is_due:
             with self.view.lock:
                 self._now = Known(self.view)
-        return has_grown or is_news
+        return has_grown or is_due
 
     def _notify(self) -> None:
         self._notified_at = time.monotonic()
         self._encoded.clear()
-        self._news, previous = asyncio.Event(), self._news
+        self._next_change, previous = asyncio.Event(), self._next_change
         previous.set()
 
 
@@ -246,16 +246,16 @@ class EventStream(Response):
             (b"x-accel-buffering", b"no"),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        sending = asyncio.create_task(self._send_all(send))
-        leaving = asyncio.create_task(_wait_for_disconnect(receive))
+        send_task = asyncio.create_task(self._send_all(send))
+        disconnect_task = asyncio.create_task(_wait_for_disconnect(receive))
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({send_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leaving.cancel()
-            sending.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            disconnect_task.cancel()
+            send_task.cancel()
+            await asyncio.gather(send_task, disconnect_task, return_exceptions=True)
             await self._to_send.aclose()
-        if sending.done() and not sending.cancelled() and (error := sending.exception()) is not None:
+        if send_task.done() and not send_task.cancelled() and (error := send_task.exception()) is not None:
             raise error
 
     async def _send_all(self, send: Send) -> None:
@@ -295,16 +295,18 @@ def view_from(
 ) -> ChartView:
     """Return the chart settings from the query of a request."""
     smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
-    shown = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
+    node_set = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
     smoothing = span_of(smoothing, smooth_over)
     if smoothing == 0:
         smoothed = ("loss",)
-    return ChartView(axis=axis, smoothing=smoothing, smooth_over=smooth_over, smoothed=smoothed, nodes=shown)
+    return ChartView(
+        axis=axis, smoothing=smoothing, smooth_over=smooth_over, smoothed=smoothed, nodes=node_set
+    )
 
 
 # Query value: the client's position in bytes or events; -1: none.
 Cursor = Annotated[int, Query(ge=-1, le=MAX_CURSOR)]
-AskedView = Annotated[ChartView, Depends(view_from)]
+RequestedView = Annotated[ChartView, Depends(view_from)]
 
 
 def make_router(store: RunStore) -> Router:
@@ -328,13 +330,13 @@ def make_router(store: RunStore) -> Router:
         return forward_state.shown(run, run.read_config().forward_to)
 
     @router.get("/{run_id}/poll")
-    def poll(run_id: str, chart_view: AskedView, since: Cursor = -1) -> Response:
+    def poll(run_id: str, chart_view: RequestedView, since: Cursor = -1) -> Response:
         view = store.view(run_id)
         view.catch_up()
         return _json(run_view.message_for(view, since, chart_view))
 
     @router.get("/{run_id}/view")
-    def zoomed(run_id: str, chart_view: AskedView, request: Request) -> Response:
+    def zoomed(run_id: str, chart_view: RequestedView, request: Request) -> Response:
         view = store.view(run_id)
         try:
             low, high = float(request.query_params["from"]), float(request.query_params["to"])
@@ -347,7 +349,9 @@ def make_router(store: RunStore) -> Router:
             return _json({"traces": view.series.range(low, high, chart_view)})
 
     @router.get("/{run_id}/stream")
-    async def stream(run_id: str, chart_view: AskedView, request: Request, since: Cursor = -1) -> Response:
+    async def stream(
+        run_id: str, chart_view: RequestedView, request: Request, since: Cursor = -1
+    ) -> Response:
         view = await CLICKS.run(store.view, run_id)
         # After a broken connection the browser automatically sends its position.
         resumed_at = request.headers.get("last-event-id", "")

@@ -28,7 +28,7 @@ from trainers.engines.base import submitted_script
 # Placeholder that the page replaces with the step of a checkpoint.
 ANY_STEP = 987_654_321
 # Maximum number of earlier runs opened in search of a readable one.
-MOST_TRIED = 50
+MAX_TRIED = 50
 
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     strategy = None if config.is_script else catalogue.strategies.get(config.strategy)
     task = catalogue.tasks.get(dataset.task) if dataset else None
     sample_unit = dataset.sample_unit if dataset else "samples"
-    mistake = listing.mistake_of(config, catalogue)
+    mistake = listing.find_mistake(config, catalogue)
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
@@ -67,7 +67,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "sample_unit": sample_unit,
         "mistake": mistake,
         "no_fingerprints": _no_fingerprints(config, strategy),
-        "charts": tables.charts_of_run(sample_unit, config),
+        "charts": tables.describe_charts(sample_unit, config),
         "num_train": num_train,
         "max_ranks": capacity.read(engine, config).max_ranks(config.device),
         "strategy_label": listing.strategy_label(config, catalogue),
@@ -98,8 +98,8 @@ def _start(run: RunDirectory, config: Config, plan: Event, store: RunStore) -> d
     if not config.start_from:
         return None
     run_id, _, step = config.start_from.rpartition("/")
-    known = {"run_id": run_id, "step": int(step), "is_there": store.has_source(run, run_id)}
-    return known | {"words": listing.start_text(config, plan.get("start"))}
+    start = {"run_id": run_id, "step": int(step), "is_there": store.has_source(run, run_id)}
+    return start | {"words": listing.start_text(config, plan.get("start"))}
 
 
 def _batches(config: Config, plan: Event, num_train: int | None, num_replicas: int) -> dict[str, int | None]:
@@ -113,20 +113,20 @@ def _batches(config: Config, plan: Event, num_train: int | None, num_replicas: i
 def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]:
     """Return every field of a run's configuration with its label, and the changes since the previous run."""
     config = run.read_config()
-    found = _run_before(run, store, is_script=config.is_script)
-    before: dict[str, Any] | None = None
-    if found is not None:
-        other, its_config = found
-        is_other_code = config.is_script and _has_other_code(run, other)
-        changes = differences(its_config, config)
-        before = {"run_id": other.run_id, "changes": changes, "is_other_code": is_other_code}
-    return {"fields": fields_of(config, store.catalogue.get()), "before": before}
+    previous = _run_before(run, store, is_script=config.is_script)
+    comparison: dict[str, Any] | None = None
+    if previous is not None:
+        previous_run, previous_config = previous
+        is_other_code = config.is_script and _has_other_code(run, previous_run)
+        changes = differences(previous_config, config)
+        comparison = {"run_id": previous_run.run_id, "changes": changes, "is_other_code": is_other_code}
+    return {"fields": fields_of(config, store.catalogue.get()), "before": comparison}
 
 
-def _has_other_code(run: RunDirectory, other: RunDirectory) -> bool:
+def _has_other_code(run: RunDirectory, other_run: RunDirectory) -> bool:
     """Return True if the code of two runs differs; False if one of them cannot be read."""
     try:
-        return code.read(run.path) != code.read(other.path)
+        return code.read(run.path) != code.read(other_run.path)
     except (OSError, ValueError):
         return False
 
@@ -135,22 +135,24 @@ def differences(before: Config, now: Config) -> list[dict[str, Any]]:
     """Return the fields in which two configurations differ, except for the run's name."""
     return [
         {
-            "field": each["field"],
-            "label": each["label"],
-            "before": each["values"][0],
-            "now": each["values"][1],
+            "field": difference["field"],
+            "label": difference["label"],
+            "before": difference["values"][0],
+            "now": difference["values"][1],
         }
-        for each in differing_fields([before, now])
+        for difference in differing_fields([before, now])
     ]
 
 
 def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
     """Return every field that is relevant for the configuration, with label, help and default."""
-    own = {name: option for name, option in catalogue.own_options().items() if name in config.plugin_options}
-    settings = config_module.settings() | {name: option.setting for name, option in own.items()}
-    defaults = config_module.default_values() | {name: option.default for name, option in own.items()}
+    own_options = {
+        name: option for name, option in catalogue.own_options().items() if name in config.plugin_options
+    }
+    settings = config_module.settings() | {name: option.setting for name, option in own_options.items()}
+    defaults = config_module.default_values() | {name: option.default for name, option in own_options.items()}
     values = config.to_json()
-    of_script = ("name", "nproc_per_node", "on_hang", "hang_timeout_s")
+    script_fields = ("name", "nproc_per_node", "on_hang", "hang_timeout_s")
     return [
         {
             "field": name,
@@ -163,31 +165,31 @@ def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
         for name, setting in settings.items()
         if catalogue.is_applicable(name, values)
         and (config.is_script or setting.topic != "script")
-        and (not config.is_script or setting.topic == "script" or name in of_script)
+        and (not config.is_script or setting.topic == "script" or name in script_fields)
     ]
 
 
 def _run_before(run: RunDirectory, store: RunStore, *, is_script: bool) -> tuple[RunDirectory, Config] | None:
     """Return the latest earlier run of this kind that is readable and visible to the current user."""
-    born = run.config.stat().st_mtime_ns
+    created_ns = run.config.stat().st_mtime_ns
     older = []
     for path in store.runs_dir.iterdir():
         if path.name == run.run_id or not rundir.is_run_id(path.name):
             continue
         try:
-            written = (path / "config.json").stat().st_mtime_ns
+            written_ns = (path / "config.json").stat().st_mtime_ns
         except OSError:
             continue
-        if written <= born:
-            older.append((written, path))
-    for _, path in sorted(older, reverse=True)[:MOST_TRIED]:
+        if written_ns <= created_ns:
+            older.append((written_ns, path))
+    for _, path in sorted(older, reverse=True)[:MAX_TRIED]:
         try:
-            other = store.open(path.name)
-            config = other.read_config()
+            candidate = store.open(path.name)
+            config = candidate.read_config()
         except (OSError, ValueError):
             continue
         if config.is_script == is_script:
-            return other, config
+            return candidate, config
     return None
 
 

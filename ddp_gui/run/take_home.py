@@ -45,12 +45,12 @@ MODULE = "trainers.predict.take_home"
 LIMIT_S = 900.0
 TRY_PAGE = "try.html"
 # A zip is deleted after this time, or if there are too many newer ones.
-KEPT_S = 1_800.0
-MOST_KEPT = 8
+ZIP_LIFETIME_S = 1_800.0
+MAX_ZIPS = 8
 # Required disk space in multiples of the weights: the exported programs and the zip contain the weights, too.
 COPIES = 7
 SPARE_BYTES = 2**30
-MAX_LAST_WORDS = 500
+MAX_ERROR_CHARACTERS = 500
 PACKING = Workers("models to take home", num_threads=1, per_person=1, max_requests=4)
 
 
@@ -76,10 +76,10 @@ class Copy:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that a user may see."""
-        shown = asdict(self)
+        values = asdict(self)
         for name in ("person", "ended", "path", "page_path"):
-            del shown[name]
-        return shown
+            del values[name]
+        return values
 
 
 TAKE_HOME_RATE = Rate("a model to take home", 10, within_s=600.0)
@@ -115,14 +115,14 @@ class Copies:
         view = self.store.view(run_id)
         if view.config.is_broken_on_purpose:
             raise ValueError(NO_MODEL.format(run_id=run_id, mistake=view.config.mistake))
-        item = _checkpoint(view, step)
+        checkpoint = _checkpoint(view, step)
         TAKE_HOME_RATE.count(self)
-        copy = Copy(secrets.token_hex(8), run_id, current_user().name, step=item.step)
+        copy = Copy(secrets.token_hex(8), run_id, current_user().name, step=checkpoint.step)
         with self._lock:
             self._forget_old()
             self._copies[copy.take_home_id] = copy
         try:
-            PACKING.submit(lambda: self._pack(view, item, copy))
+            PACKING.submit(lambda: self._pack(view, checkpoint, copy))
         except TooManyError:
             with self._lock:
                 del self._copies[copy.take_home_id]
@@ -150,27 +150,27 @@ class Copies:
 
     def _forget_old(self) -> None:
         ended = sorted(
-            (each for each in self._copies.values() if each.ended), key=lambda each: each.ended or 0
+            (copy for copy in self._copies.values() if copy.ended), key=lambda copy: copy.ended or 0
         )
         now = time.monotonic()
-        for place, copy in enumerate(ended):
-            if now - (copy.ended or 0) > KEPT_S or len(ended) - place >= MOST_KEPT:
+        for index, copy in enumerate(ended):
+            if now - (copy.ended or 0) > ZIP_LIFETIME_S or len(ended) - index >= MAX_ZIPS:
                 del self._copies[copy.take_home_id]
                 for path in (copy.path, copy.page_path):
                     if path is not None:
                         path.unlink(missing_ok=True)
 
-    def _pack(self, view: RunView, item: Checkpoint, copy: Copy) -> None:
+    def _pack(self, view: RunView, checkpoint: Checkpoint, copy: Copy) -> None:
         """Export the model and record the result; runs in a thread."""
         copy.doing = "reading the checkpoint"
         try:
             if self._folder is None:
                 self._folder = self._at_end.enter_context(temporary_folder("ddp-take-home-"))
-            name = model_card.archive_name(view.run.run_id, item.step)
+            name = model_card.archive_name(view.run.run_id, checkpoint.step)
             folder = self._folder / copy.take_home_id / name
             folder.mkdir(parents=True)
-            _require_room(folder, item)
-            facts = self._filled(view, item, folder, copy)
+            _require_room(folder, checkpoint)
+            facts = self._run_export(view, checkpoint, folder, copy)
             copy.doing = "making try.html"
             self._make_page(view, folder, copy, facts)
             view.catch_up()
@@ -207,9 +207,9 @@ class Copies:
         digest = hashlib.sha256(content).hexdigest()
         facts["files"][TRY_PAGE] = {"size_bytes": len(content), "sha256": digest}
 
-    def _filled(self, view: RunView, item: Checkpoint, folder: Path, copy: Copy) -> dict[str, Any]:
+    def _run_export(self, view: RunView, checkpoint: Checkpoint, folder: Path, copy: Copy) -> dict[str, Any]:
         """Run the process that needs torch; return the facts that it prints at the end."""
-        asked = {"run_dir": str(view.run.path.absolute()), "step": item.step, "folder": str(folder)}
+        request = {"run_dir": str(view.run.path.absolute()), "step": checkpoint.step, "folder": str(folder)}
         facts: dict[str, Any] | None = None
         with (
             tempfile.TemporaryFile() as errors,
@@ -229,21 +229,23 @@ class Copies:
             try:
                 assert process.stdin is not None and process.stdout is not None
                 with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(orjson.dumps(asked))
+                    process.stdin.write(orjson.dumps(request))
                     process.stdin.close()
                 for line in process.stdout:
-                    said = json.loads(line)
-                    if "facts" in said:
-                        facts = said["facts"]
+                    message = json.loads(line)
+                    if "facts" in message:
+                        facts = message["facts"]
                     else:
-                        copy.doing, copy.done, copy.of = said["doing"], said["done"], said["of"]
+                        copy.doing, copy.done, copy.of = message["doing"], message["done"], message["of"]
             finally:
                 timer.cancel()
                 process.kill()
             if facts is None:
                 errors.seek(0)
-                words = errors.read().decode("utf-8", errors="replace").strip()[-MAX_LAST_WORDS:]
-                raise ValueError(f"the process that packs the model ended early: {words or 'it was killed'}")
+                last_output = errors.read().decode("utf-8", errors="replace").strip()[-MAX_ERROR_CHARACTERS:]
+                raise ValueError(
+                    f"the process that packs the model ended early: {last_output or 'it was killed'}"
+                )
         if "error" in facts:
             raise ValueError(facts["error"])
         return facts
@@ -256,7 +258,7 @@ def make_router(copies: Copies) -> Router:
     @router.get("/{take_home_id}")
     @SLOW.handler
     def download(run_id: str, take_home_id: str) -> GeneratedFile:
-        copy = found(run_id, take_home_id)
+        copy = find_finished(run_id, take_home_id)
         assert copy.path is not None and copy.step is not None
         name = model_card.archive_name(run_id, copy.step)
         return GeneratedFile(SLOW, file_chunks(copy.path), f"{name}.zip", "application/zip")
@@ -264,14 +266,14 @@ def make_router(copies: Copies) -> Router:
     @router.get("/{take_home_id}/try.html")
     @SLOW.handler
     def page(run_id: str, take_home_id: str) -> GeneratedFile:
-        copy = found(run_id, take_home_id)
+        copy = find_finished(run_id, take_home_id)
         if copy.page_path is None or copy.step is None:
             detail = f"this model has no {TRY_PAGE}: {copy.page_problem}"
             raise HTTPException(status_code=404, detail=detail)
         name = model_card.archive_name(run_id, copy.step)
         return GeneratedFile(SLOW, file_chunks(copy.page_path), f"{name}-try.html", "text/html")
 
-    def found(run_id: str, take_home_id: str) -> Copy:
+    def find_finished(run_id: str, take_home_id: str) -> Copy:
         try:
             copies.store.open(run_id)
             copy = copies.find(take_home_id)
@@ -285,23 +287,23 @@ def make_router(copies: Copies) -> Router:
 
 
 def _checkpoint(view: RunView, step: Any) -> Checkpoint:
-    there = view.run.list_checkpoints()
-    if not there:
+    checkpoints = view.run.list_checkpoints()
+    if not checkpoints:
         raise ValueError(f"run {view.run.run_id} has no checkpoint yet")
     if step is None:
-        return max(there, key=lambda each: (each.saved_unix_s, each.step))
-    found = next((each for each in there if each.step == step), None)
-    if found is None:
-        steps = ", ".join(f"{each.step:,}" for each in there)
+        return max(checkpoints, key=lambda checkpoint: (checkpoint.saved_unix_s, checkpoint.step))
+    match = next((checkpoint for checkpoint in checkpoints if checkpoint.step == step), None)
+    if match is None:
+        steps = ", ".join(f"{checkpoint.step:,}" for checkpoint in checkpoints)
         raise ValueError(
             f"checkpoint_step is {str(step)[:20]}; allowed: the steps with a checkpoint of run "
             f"{view.run.run_id}: {steps}"
         )
-    return found
+    return match
 
 
-def _require_room(folder: Path, item: Checkpoint) -> None:
-    needed = COPIES * manifests.weights_bytes(item) + SPARE_BYTES
+def _require_room(folder: Path, checkpoint: Checkpoint) -> None:
+    needed = COPIES * manifests.weights_bytes(checkpoint) + SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ValueError(

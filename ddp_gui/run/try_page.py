@@ -30,38 +30,38 @@ class NoPageError(ValueError):
     """A model cannot be exported as a page; the message states the reason."""
 
 
-def try_page(title: str, about: Mapping[str, Any], model: Path) -> bytes:
+def try_page(title: str, metadata: Mapping[str, Any], model: Path) -> bytes:
     """Return the content of the file.
 
     Args:
-        about: the description of the model.
+        metadata: the description of the model.
         model: the ONNX file.
 
     Raises:
         NoPageError: if the model needs a pretrained model's tokenizer, or the file would be too large.
     """
-    if about["input"].get("tokenizer", {}).get("kind") == "pretrained":
+    if metadata["input"].get("tokenizer", {}).get("kind") == "pretrained":
         raise NoPageError("the tokenizer of a pretrained model does not run in a browser")
     # Escape "<", which could end the element.
-    description = json.dumps(about).replace("<", "\\u003c")
-    packed = {
+    description = json.dumps(metadata).replace("<", "\\u003c")
+    compressed = {
         "model": gzip.compress(model.read_bytes(), mtime=0),
         "runtime": (RUNTIME / "ort.wasm.bundle.min.mjs.gz").read_bytes(),
         "runtime-wasm": (RUNTIME / "ort-wasm-simd-threaded.wasm.gz").read_bytes(),
     }
-    held = "\n".join(
+    scripts = "\n".join(
         f'<script type="text/plain" id="{name}">{base64.b64encode(content).decode("ascii")}</script>'
-        for name, content in packed.items()
+        for name, content in compressed.items()
     )
-    shown = html.escape(visible(title))
+    shown_title = html.escape(visible(title))
     page = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{shown}</title>
+<title>{shown_title}</title>
 <style>
-{styles_of(STYLES)}
+{read_styles(STYLES)}
 body {{ margin: 0; background: var(--ddp-ground); }}
 main {{ max-width: 76rem; margin: 0 auto; padding: 1.2rem; }}
 </style>
@@ -71,13 +71,13 @@ if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement
 </head>
 <body>
 <main class="ddp">
-<h1>{shown}</h1>
+<h1>{shown_title}</h1>
 <p class="ddp-caption">This file contains a trained model and runs it in your browser, without a network.</p>
 <section class="ddp-card" id="try" aria-label="Try it"></section>
 <p class="ddp-hint">Runs with ONNX Runtime Web (Microsoft, MIT licence).</p>
 </main>
 <script type="application/json" id="about">{description}</script>
-{held}
+{scripts}
 <script type="module">
 {bundle(ENTRY)}
 </script>
@@ -90,7 +90,7 @@ if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement
     return content
 
 
-def styles_of(names: Iterable[str]) -> str:
+def read_styles(names: Iterable[str]) -> str:
     """Return style sheets as one text, without the typeface, which is a file."""
     styles = "\n".join((ASSETS / "css" / f"{name}.css").read_text(encoding="utf-8") for name in names)
     return _FONT.sub("", styles)

@@ -44,7 +44,7 @@ def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
         ValueError: if a run does not exist or is live.
     """
     runs = [rundir.find_run(runs_dir, run_id) for run_id in dict.fromkeys(run_ids)]
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as locks:
         for run in runs:
             if not private_files.is_ours(run.path.lstat()):
                 continue  # a run of another system user, which this page can neither stop nor start
@@ -53,7 +53,7 @@ def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
                 raise ValueError(f"run {run.run_id} is {state}: stop it first, then delete it")
             # The lock prevents a start while the run is being moved.
             with contextlib.suppress(private_files.ForeignFileError):
-                held.enter_context(run.owned())
+                locks.enter_context(run.owned())
         return [(run.run_id, _move_to_bin(runs_dir, run)) for run in runs]
 
 
@@ -88,8 +88,8 @@ def restore(runs_dir: Path, bin_ids: Sequence[str]) -> list[tuple[str, str]]:
 
 def content(runs_dir: Path) -> list[Binned]:
     """Return the runs in the bin, most recently deleted first."""
-    found = [_binned(path) for path in _paths(runs_dir)]
-    return sorted(found, key=lambda item: (-item.deleted_unix_s, item.bin_id))
+    binned = [_read_binned(path) for path in _paths(runs_dir)]
+    return sorted(binned, key=lambda item: (-item.deleted_unix_s, item.bin_id))
 
 
 def empty(runs_dir: Path, bin_ids: Sequence[str] | None = None) -> tuple[int, int]:
@@ -137,10 +137,10 @@ def _move_to_bin(runs_dir: Path, run: RunDirectory) -> str:
 
 
 def _move_back(runs_dir: Path, path: Path) -> str:
-    wanted = _run_id_of(path.name)
-    run_id, number = wanted, 2
+    original_id = _original_id(path.name)
+    run_id, number = original_id, 2
     while os.path.lexists(runs_dir / run_id):
-        run_id = f"{wanted}.{number}"
+        run_id = f"{original_id}.{number}"
         number += 1
     path.rename(runs_dir / run_id)
     return run_id
@@ -167,20 +167,20 @@ def _is_bin_id(name: str) -> bool:
     return rundir.is_run_id(run_id) and (not mark or number.isdecimal())
 
 
-def _run_id_of(bin_id: str) -> str:
+def _original_id(bin_id: str) -> str:
     return bin_id.partition(NUMBERED)[0]
 
 
-def _binned(path: Path) -> Binned:
+def _read_binned(path: Path) -> Binned:
     run = RunDirectory(path)
     try:
         config_name = str(read_json(run.config).get("name", ""))
     except (OSError, ValueError, AttributeError):
         config_name = ""
-    name = listing.read_notes(run).name or config_name or _run_id_of(path.name)
+    name = listing.read_notes(run).name or config_name or _original_id(path.name)
     return Binned(
         bin_id=path.name,
-        run_id=_run_id_of(path.name),
+        run_id=_original_id(path.name),
         name=name,
         owner=rights.owner_of(run),
         deleted_unix_s=path.lstat().st_mtime,

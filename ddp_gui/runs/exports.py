@@ -71,13 +71,15 @@ def masked_crc32c(rows: Bytes) -> npt.NDArray[np.uint32]:
 def version_record(time_unix_s: float) -> bytes:
     """Return the first record of an event file."""
     version = _FILE_VERSION + varint(len(FILE_VERSION)) + FILE_VERSION
-    return b"".join(framed([_WALL_TIME + struct.pack("<d", time_unix_s) + version]))
+    return b"".join(frame_records([_WALL_TIME + struct.pack("<d", time_unix_s) + version]))
 
 
 def scalar_event(time_unix_s: float, step: int, values: Mapping[str, float]) -> bytes:
     """Return one step's event with a value for each tag."""
     numbers = np.array(list(values.values()), "<f4").tobytes()
-    summary = b"".join(_head(tag) + numbers[4 * place : 4 * place + 4] for place, tag in enumerate(values))
+    summary = b"".join(
+        _tag_prefix(tag) + numbers[4 * index : 4 * index + 4] for index, tag in enumerate(values)
+    )
     return (
         _WALL_TIME
         + struct.pack("<d", time_unix_s)
@@ -90,7 +92,7 @@ def scalar_event(time_unix_s: float, step: int, values: Mapping[str, float]) -> 
 
 
 @functools.cache
-def _head(tag: str) -> bytes:
+def _tag_prefix(tag: str) -> bytes:
     """Return the bytes before a tag's value."""
     name = tag.encode()
     value = _TAG + varint(len(name)) + name + _SIMPLE_VALUE
@@ -107,9 +109,9 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def framed(records: Sequence[bytes]) -> list[bytes]:
+def frame_records(records: Sequence[bytes]) -> list[bytes]:
     """Return events as records. Computes checksums of records of equal length together."""
-    made = list(records)
+    framed = list(records)
     lengths = np.array([len(record) for record in records])
     for length in np.unique(lengths).tolist():
         chosen = np.flatnonzero(lengths == length).tolist()
@@ -117,9 +119,9 @@ def framed(records: Sequence[bytes]) -> list[bytes]:
         size = np.frombuffer(struct.pack("<Q", length), np.uint8)[None, :]
         head = size.tobytes() + masked_crc32c(size).astype("<u4").tobytes()
         checksums = masked_crc32c(rows).astype("<u4").tobytes()
-        for place, index in enumerate(chosen):
-            made[index] = head + records[index] + checksums[4 * place : 4 * place + 4]
-    return made
+        for row, index in enumerate(chosen):
+            framed[index] = head + records[index] + checksums[4 * row : 4 * row + 4]
+    return framed
 
 
 Pieces = Iterator[bytes]
@@ -151,17 +153,17 @@ def stream_export(
     return module_output("ddp_gui.runs.exports", {"files": files, "rows": overview_rows})
 
 
-def generate_export(asked: Mapping[str, Any]) -> Pieces:
+def generate_export(request: Mapping[str, Any]) -> Pieces:
     """Yield the bytes that `stream_export` requested; runs in the separate process."""
     files: list[tuple[str, Callable[[], Pieces]]] = [
-        (each["name"], partial(_pieces_of, each)) for each in asked["files"]
+        (file["name"], partial(_file_pieces, file)) for file in request["files"]
     ]
-    if asked["rows"]:
-        files.insert(0, ("runs.csv", lambda: iter([overview(asked["rows"])])))
-    return zip_pieces(files) if asked["rows"] is not None else files[0][1]()
+    if request["rows"]:
+        files.insert(0, ("runs.csv", lambda: iter([overview(request["rows"])])))
+    return zip_pieces(files) if request["rows"] is not None else files[0][1]()
 
 
-def _pieces_of(file: Mapping[str, Any]) -> Pieces:
+def _file_pieces(file: Mapping[str, Any]) -> Pieces:
     run = RunDirectory(Path(file["run"]))
     if file["kind"] == "json":
         return json_pieces(run, file["about"])
@@ -170,33 +172,33 @@ def _pieces_of(file: Mapping[str, Any]) -> Pieces:
 
 def csv_pieces(run: RunDirectory) -> Pieces:
     """Yield CSV with one row per step. An evaluation fills additional columns in the row of its step."""
-    known = event_reader.survey_numbers(run.events)
-    names = ["loss", *known.metrics]
+    survey = event_reader.survey_numbers(run.events)
+    names = ["loss", *survey.metrics]
     yield csv_rows([[*STEP_COLUMNS, *(VALIDATION + name for name in names)]])
-    waiting: list[Any] | None = None
-    for batch in event_reader.history_of_numbers(run.events, known):
+    pending_row: list[Any] | None = None
+    for batch in event_reader.history_of_numbers(run.events, survey):
         rows = []
         for event in batch:
-            if event["kind"] == "eval" and waiting is not None and waiting[0] == event["step"]:
-                waiting[len(STEP_COLUMNS) :] = _evaluation(event, names)
+            if event["kind"] == "eval" and pending_row is not None and pending_row[0] == event["step"]:
+                pending_row[len(STEP_COLUMNS) :] = _evaluation_values(event, names)
                 continue
-            if waiting is not None:
-                rows.append(waiting)
-            waiting = _csv_row(event, names)
+            if pending_row is not None:
+                rows.append(pending_row)
+            pending_row = _csv_row(event, names)
         yield csv_rows(rows)
-    if waiting is not None:
-        yield csv_rows([waiting])
+    if pending_row is not None:
+        yield csv_rows([pending_row])
 
 
-def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
-    """Yield a JSON object: `about`, and `steps` and `evaluations` as columns of equal length."""
-    known = event_reader.survey_numbers(run.events)
-    metrics = [f"metrics.{name}" for name in known.metrics]
+def json_pieces(run: RunDirectory, metadata: Mapping[str, Any]) -> Pieces:
+    """Yield a JSON object: the metadata, and `steps` and `evaluations` as columns of equal length."""
+    survey = event_reader.survey_numbers(run.events)
+    metrics = [f"metrics.{name}" for name in survey.metrics]
     with ExitStack() as files:
         # Buffer columns in files: each event has values of all columns, but the output is columnar.
         steps = _Columns(STEP_COLUMNS, files)
         evaluations = _Columns((*EVAL_COLUMNS, *metrics), files)
-        for batch in event_reader.history_of_numbers(run.events, known):
+        for batch in event_reader.history_of_numbers(run.events, survey):
             steps.add([event for event in batch if event["kind"] == "step"])
             evaluations.add(
                 [
@@ -205,20 +207,20 @@ def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
                     if event["kind"] == "eval"
                 ]
             )
-        head = orjson.dumps(about)[1:-1]
+        head = orjson.dumps(metadata)[1:-1]
         yield b"{" + (head + b"," if head else b"") + b'"steps":{'
-        yield from _merged(steps.pieces())
+        yield from _merge_pieces(steps.pieces())
         yield b'},"evaluations":{'
-        yield from _merged(evaluations.pieces())
+        yield from _merge_pieces(evaluations.pieces())
         yield b"}}\n"
 
 
 def tfevents_pieces(run: RunDirectory) -> Pieces:
     """Yield a TensorBoard event file: `train/…` for every step, `validation/…` for every evaluation."""
-    known = event_reader.survey_numbers(run.events)
-    yield version_record(known.began_unix_s or 0.0)
-    for batch in event_reader.history_of_numbers(run.events, known):
-        yield _encoded(batch, known.metrics)
+    survey = event_reader.survey_numbers(run.events)
+    yield version_record(survey.began_unix_s or 0.0)
+    for batch in event_reader.history_of_numbers(run.events, survey):
+        yield _encode_events(batch, survey.metrics)
 
 
 def zip_pieces(
@@ -231,7 +233,7 @@ def zip_pieces(
             with archive.open(name, "w", force_zip64=True) as file:
                 for piece in pieces():
                     file.write(piece)
-                    if len(sink.held) >= ZIP_PIECE_BYTES:
+                    if len(sink.buffer) >= ZIP_PIECE_BYTES:
                         yield sink.take()
     yield sink.take()
 
@@ -283,39 +285,39 @@ def _csv_row(event: Event, names: Sequence[str]) -> list[Any]:
     if event["kind"] == "step":
         return [event.get(name) for name in STEP_COLUMNS] + [None] * len(names)
     blank: list[Any] = [None] * (len(STEP_COLUMNS) - 4)
-    return [event.get(name) for name in STEP_COLUMNS[:4]] + blank + _evaluation(event, names)
+    return [event.get(name) for name in STEP_COLUMNS[:4]] + blank + _evaluation_values(event, names)
 
 
-def _evaluation(event: Event, names: Sequence[str]) -> list[Any]:
+def _evaluation_values(event: Event, names: Sequence[str]) -> list[Any]:
     return [event["loss"], *(event["metrics"].get(name) for name in names[1:])]
 
 
-def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
+def _encode_events(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
     """Return the records of a batch of events, in order; an event without a number has no record."""
-    of_step = {f"train/{name}": name for name in events.FIELDS["step"][1:]}
-    of_metric = {f"validation/{name}": name for name in metrics}
-    written = []
+    step_tags = {f"train/{name}": name for name in events.FIELDS["step"][1:]}
+    metric_tags = {f"validation/{name}": name for name in metrics}
+    records = []
     for event in batch:
         if event["kind"] == "step":
-            named = {tag: event.get(name) for tag, name in of_step.items()}
+            by_tag = {tag: event.get(name) for tag, name in step_tags.items()}
         else:
-            measured = {tag: event["metrics"].get(name) for tag, name in of_metric.items()}
-            named = {"validation/loss": event["loss"], **measured}
-        values = {tag: value for tag, value in named.items() if value is not None and value == value}
+            metric_values = {tag: event["metrics"].get(name) for tag, name in metric_tags.items()}
+            by_tag = {"validation/loss": event["loss"], **metric_values}
+        values = {tag: value for tag, value in by_tag.items() if value is not None and value == value}
         if values:
-            written.append(scalar_event(event["time_unix_s"], event["step"], values))
-    return b"".join(framed(written))
+            records.append(scalar_event(event["time_unix_s"], event["step"], values))
+    return b"".join(frame_records(records))
 
 
-def _merged(pieces: Pieces) -> Pieces:
+def _merge_pieces(pieces: Pieces) -> Pieces:
     """Merge pieces into larger ones, because each piece costs an iteration of the server's event loop."""
-    held = bytearray()
+    buffer = bytearray()
     for piece in pieces:
-        held += piece
-        if len(held) >= ZIP_PIECE_BYTES:
-            yield bytes(held)
-            held.clear()
-    yield bytes(held)
+        buffer += piece
+        if len(buffer) >= ZIP_PIECE_BYTES:
+            yield bytes(buffer)
+            buffer.clear()
+    yield bytes(buffer)
 
 
 class _Columns:
@@ -346,19 +348,19 @@ class _Sink(io.RawIOBase):
     """The file that a zip archive is written to: buffers the bytes until `take`."""
 
     def __init__(self) -> None:
-        self.held = bytearray()
+        self.buffer = bytearray()
 
     def writable(self) -> bool:
         return True
 
     def write(self, piece: Any) -> int:
-        self.held += piece
+        self.buffer += piece
         return len(piece)
 
     def take(self) -> bytes:
-        taken = bytes(self.held)
-        self.held.clear()
-        return taken
+        content = bytes(self.buffer)
+        self.buffer.clear()
+        return content
 
 
 Format = Literal["csv", "json", "tfevents"]
@@ -414,19 +416,19 @@ def _file(store: RunStore, run_id: str, kind: Format) -> dict[str, Any]:
             open_plain(run.events).close()
     except (OSError, ValueError) as error:
         raise NoSuchRunError(explain(error)) from error
-    about: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     if kind == "json":
         row = store.listing.row(run_id)
-        about = {name: row[name] for name in ("run_id", "name", "tags", "note", "state")}
-        about |= {"broken_on_purpose": row.get("mistake"), "config": config.to_json()}
+        metadata = {name: row[name] for name in ("run_id", "name", "tags", "note", "state")}
+        metadata |= {"broken_on_purpose": row.get("mistake"), "config": config.to_json()}
     # The name shows that a run was broken on purpose.
     mark = "broken-on-purpose." if config.is_broken_on_purpose else ""
     name = f"{file_stem(run_id)}.{mark}{kind}"
     if kind == "tfevents":
         name = f"events.out.tfevents.{began_unix_s(run)}.{mark}{file_stem(run_id)}"
-    return {"name": name, "run": str(run.path.absolute()), "kind": kind, "about": about}
+    return {"name": name, "run": str(run.path.absolute()), "kind": kind, "about": metadata}
 
 
 if __name__ == "__main__":
-    for made_piece in generate_export(orjson.loads(sys.stdin.buffer.read())):
-        sys.stdout.buffer.write(made_piece)
+    for output_piece in generate_export(orjson.loads(sys.stdin.buffer.read())):
+        sys.stdout.buffer.write(output_piece)

@@ -53,9 +53,9 @@ def make_router(store: RunStore) -> Router:
         run = store.open(run_id)
         if not run.events.is_file():
             raise HTTPException(status_code=409, detail=f"run {run_id} has no events yet")
-        asked = {"run": str(run.path.absolute()), "with_checkpoint": checkpoint}
+        request = {"run": str(run.path.absolute()), "with_checkpoint": checkpoint}
         return GeneratedFile(
-            SLOW, module_output(run_zip.MODULE, asked), f"{file_stem(run_id)}-run.zip", "application/zip"
+            SLOW, module_output(run_zip.MODULE, request), f"{file_stem(run_id)}-run.zip", "application/zip"
         )
 
     return router
@@ -97,57 +97,59 @@ def import_zip(runs_dir: Path, source: Path, owner: str) -> tuple[RunDirectory, 
         OSError: if the run cannot be written.
     """
     runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    aside = private_files.make_folder(runs_dir / FOLDER)
-    _tidy(aside)
-    folder = Path(tempfile.mkdtemp(dir=aside))
+    import_folder = private_files.make_folder(runs_dir / FOLDER)
+    _tidy(import_folder)
+    folder = Path(tempfile.mkdtemp(dir=import_folder))
     try:
-        _unpack_beside(source, folder)
+        _unpack_in_process(source, folder)
         run = RunDirectory(folder)
         if owner:
             rights.note_owner(run, owner)
         folder.chmod(private_files.run_mode(runs_dir))
         imported = listing.read_imported(run)
         assert imported is not None
-        return _placed(runs_dir, run, imported["origin"]), imported
+        return _move_to_list(runs_dir, run, imported["origin"]), imported
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unpack_beside(source: Path, folder: Path) -> None:
+def _unpack_in_process(source: Path, folder: Path) -> None:
     """Unpack in a separate process, so that the page stays responsive and a bomb cannot fill its memory."""
     try:
-        printed = b"".join(
+        output = b"".join(
             module_output(run_zip.MODULE, {"zip": str(source.absolute()), "folder": str(folder.absolute())})
         )
     except SlowProcessError as error:
         raise ValueError("the zip cannot be read: unpacking it failed or took too much memory") from error
-    if problem := orjson.loads(printed)["problem"]:
+    if problem := orjson.loads(output)["problem"]:
         raise ValueError(problem)
 
 
-def _placed(runs_dir: Path, run: RunDirectory, origin: str) -> RunDirectory:
+def _move_to_list(runs_dir: Path, run: RunDirectory, origin: str) -> RunDirectory:
     """Move a run into the list, with its original id if this is free and users see each other's runs."""
     numbering = launcher.numbering(runs_dir)
-    first = [origin] if numbering is None and rundir.is_run_id(origin) and file_stem(origin) == origin else []
-    for run_id in itertools.chain(first, rundir.next_run_ids(runs_dir, run.read_config(), numbering)):
-        placed = RunDirectory(runs_dir / run_id)
-        if placed.path.exists() or placed.path.is_symlink():
+    first_ids = (
+        [origin] if numbering is None and rundir.is_run_id(origin) and file_stem(origin) == origin else []
+    )
+    for run_id in itertools.chain(first_ids, rundir.next_run_ids(runs_dir, run.read_config(), numbering)):
+        target = RunDirectory(runs_dir / run_id)
+        if target.path.exists() or target.path.is_symlink():
             continue
         try:
-            run.path.rename(placed.path)
+            run.path.rename(target.path)
         except (FileExistsError, NotADirectoryError):
             continue
         except OSError:
-            if not placed.path.exists():
+            if not target.path.exists():
                 raise
             continue
-        return placed
+        return target
     raise AssertionError("numbers do not end")
 
 
-def _tidy(aside: Path) -> None:
+def _tidy(import_folder: Path) -> None:
     """Delete leftovers of killed imports."""
-    for path in aside.iterdir():
+    for path in import_folder.iterdir():
         with contextlib.suppress(OSError):
             if path.lstat().st_mtime < time.time() - FORGOTTEN_AFTER_S:
                 plain_files.remove(path)

@@ -58,13 +58,13 @@ def read_notes(run: RunDirectory) -> RunNotes:
         raw = read_json(run.path / FILE)
     except (OSError, ValueError):
         return RunNotes()
-    found = RunNotes()
+    notes = RunNotes()
     for key in ("name", "tags", "note"):
         try:
-            found = change_notes(found, **{key: raw[key]})
+            notes = change_notes(notes, **{key: raw[key]})
         except (ValueError, LookupError, TypeError):
             continue
-    return found
+    return notes
 
 
 def write_notes(run: RunDirectory, notes: RunNotes) -> None:
@@ -87,7 +87,7 @@ def change_notes(
     if name is not None:
         notes = replace(notes, name=_one_line("name", name, MAX_NAME))
     if tags is not None:
-        notes = replace(notes, tags=_checked_tags(tags))
+        notes = replace(notes, tags=_parse_tags(tags))
     if note is not None:
         notes = replace(notes, note=_text("note", note, MAX_NOTE))
     return notes
@@ -117,7 +117,7 @@ class Imported:
     num_differences: int = 0
 
     @property
-    def words(self) -> str:
+    def result_text(self) -> str:
         """Result of the comparison as a clause."""
         if self.result == "differs":
             return f"{self.num_differences:,} file{'s differ' if self.num_differences > 1 else ' differs'}"
@@ -127,50 +127,54 @@ class Imported:
 def read_imported(run: RunDirectory) -> dict[str, Any] | None:
     """Return the origin of an imported run with the check's result as `words`; None for all other runs."""
     try:
-        found = typed.read(Imported, read_json(run.path / IMPORTED_FILE), ignores_unknown=True)
+        imported = typed.read(Imported, read_json(run.path / IMPORTED_FILE), ignores_unknown=True)
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        found = Imported(origin="unknown", imported_unix_s=0.0, result="no hashes")
-    return asdict(found) | {"differences": list(found.differences), "words": found.words}
+        imported = Imported(origin="unknown", imported_unix_s=0.0, result="no hashes")
+    return asdict(imported) | {"differences": list(imported.differences), "words": imported.result_text}
 
 
-def _checked_tags(tags: Any) -> tuple[str, ...]:
+def _parse_tags(tags: Any) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Sequence):
-        raise ValueError(f"tags is {_shown(tags)}; allowed: a list of texts")
-    checked = dict.fromkeys(_one_line("tags", tag, MAX_TAG) for tag in tags)
-    if any("," in tag for tag in checked):
-        raise ValueError(f"tags is {_shown(tags)}; allowed: texts without a comma")
-    checked.pop("", None)
-    if len(checked) > MAX_TAGS:
-        raise ValueError(f"tags are {len(checked)}; allowed: at most {MAX_TAGS}")
-    return tuple(checked)
+        raise ValueError(f"tags is {_short_repr(tags)}; allowed: a list of texts")
+    unique_tags = dict.fromkeys(_one_line("tags", tag, MAX_TAG) for tag in tags)
+    if any("," in tag for tag in unique_tags):
+        raise ValueError(f"tags is {_short_repr(tags)}; allowed: texts without a comma")
+    unique_tags.pop("", None)
+    if len(unique_tags) > MAX_TAGS:
+        raise ValueError(f"tags are {len(unique_tags)}; allowed: at most {MAX_TAGS}")
+    return tuple(unique_tags)
 
 
 def _one_line(field: str, value: Any, max_length: int) -> str:
     text = _text(field, value, max_length)
     if any(ord(character) < 32 or character == "\x7f" for character in text):
-        raise ValueError(f"{field} is {_shown(value)}; allowed: one line of text")
+        raise ValueError(f"{field} is {_short_repr(value)}; allowed: one line of text")
     return text
 
 
 def _text(field: str, value: Any, max_length: int) -> str:
     if not isinstance(value, str) or len(value.strip()) > max_length:
-        raise ValueError(f"{field} is {_shown(value)}; allowed: a text of at most {max_length:,} characters")
+        raise ValueError(
+            f"{field} is {_short_repr(value)}; allowed: a text of at most {max_length:,} characters"
+        )
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError(f"{field} contains half a surrogate pair; allowed: valid Unicode")
     return value.strip()
 
 
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "…"
+def _short_repr(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
 
 
 Facts = dict[str, Any]
 
 
-def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnData) -> Catalogue:
+def catalogue_for_run(
+    run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnData
+) -> Catalogue:
     """Return the catalogue with the run's data set as recorded at its start, or as inspected."""
     if config.dataset in catalogue.own_data:
         inspection = own_data.find_cached(config)
@@ -179,7 +183,7 @@ def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: 
     return plan.with_recorded_data(run, catalogue)
 
 
-def facts_of(config: Config, catalogue: Catalogue) -> Facts:
+def config_facts(config: Config, catalogue: Catalogue) -> Facts:
     """Return the columns of the list that follow from a configuration."""
     model, dataset = catalogue.models.get(config.model), catalogue.datasets.get(config.dataset)
     return {
@@ -192,7 +196,7 @@ def facts_of(config: Config, catalogue: Catalogue) -> Facts:
         "strategy": config.strategy,
         "strategy_label": strategy_label(config, catalogue),
         "nproc_per_node": config.nproc_per_node,
-        "mistake": mistake_of(config, catalogue),
+        "mistake": find_mistake(config, catalogue),
         "expected_steps": total_steps(config, catalogue),
     }
 
@@ -210,15 +214,15 @@ def strategy_label(config: Config, catalogue: Catalogue) -> str:
     return strategy.label if strategy else config.strategy
 
 
-def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
+def find_mistake(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
     """Return name, label and description of a run's deliberate mistake; None without one."""
     if not config.is_broken_on_purpose:
         return None
-    known = catalogue.mistakes.get(config.mistake)
+    mistake = catalogue.mistakes.get(config.mistake)
     return {
         "name": config.mistake,
-        "label": known.label if known else config.mistake,
-        "description": known.description if known else "A mistake that is not installed on this machine.",
+        "label": mistake.label if mistake else config.mistake,
+        "description": mistake.description if mistake else "A mistake that is not installed on this machine.",
     }
 
 
@@ -231,12 +235,12 @@ def start_text(config: Config, start: Mapping[str, Any] | None) -> str:
     if not config.start_from:
         return ""
     run_id, _, step = config.start_from.rpartition("/")
-    words = f"started from run {run_id}, step {int(step):,}"
+    text = f"started from run {run_id}, step {int(step):,}"
     if start is None or not start["replaced"]:
-        return words if start is None else f"{words}, with all its weights"
+        return text if start is None else f"{text}, with all its weights"
     before, now = start["num_classes_before"], start["num_classes"]
-    what = f"{before:,} → {now:,} classes" if before != now else "other classes"
-    return f"{words}; last layer new: {what}"
+    change = f"{before:,} → {now:,} classes" if before != now else "other classes"
+    return f"{text}; last layer new: {change}"
 
 
 def dataset_label(config: Config, catalogue: Catalogue) -> str:
@@ -262,7 +266,7 @@ def total_steps(config: Config, catalogue: Catalogue) -> int | None:
 Row = dict[str, Any]
 
 
-def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: float) -> Row:
+def make_row(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: float) -> Row:
     """Return a run's row with its current state."""
     status, columns = liveness.read_status(run), dict(facts)
     expected_steps, config_name = columns.pop("expected_steps"), columns.pop("config_name")
@@ -283,7 +287,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
         "num_steps": digest.num_steps or expected_steps,
         "loss": digest.loss,
         "best_metric": digest.best,
-        "curve": digest.curve.drawn(),
+        "curve": digest.curve.encode(),
     }
 
 
@@ -316,12 +320,12 @@ def _sentence(error: Exception) -> str:
 FORMAT = 4
 
 
-def path_in(runs_dir: Path) -> Path:
+def cache_path(runs_dir: Path) -> Path:
     """Return the path of the cache file; its folder's name is not a valid run id."""
     return runs_dir / ".cache" / "list.json"
 
 
-def key_of(catalogue: Catalogue) -> str:
+def hash_catalogue(catalogue: Catalogue) -> str:
     """Return a hash of the catalogue, from which labels and lengths are derived."""
     return hashlib.sha256(orjson.dumps(catalogue.raw, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
 
@@ -329,10 +333,10 @@ def key_of(catalogue: Catalogue) -> str:
 def load_listing(runs_dir: Path, catalogue_key: str) -> dict[str, Any]:
     """Return the cached entries by run id; empty if the cache is unusable."""
     try:
-        with private_files.open_own(path_in(runs_dir)) as file:
-            kept = orjson.loads(file.read())
-        fits = kept["format"] == FORMAT and kept["catalogue"] == catalogue_key
-        runs = kept["runs"]
+        with private_files.open_own(cache_path(runs_dir)) as file:
+            cached = orjson.loads(file.read())
+        fits = cached["format"] == FORMAT and cached["catalogue"] == catalogue_key
+        runs = cached["runs"]
     except private_files.ForeignFileError as error:
         print(f"{error}. All runs are read again.", flush=True)
         return {}
@@ -348,21 +352,21 @@ def save_listing(runs_dir: Path, catalogue_key: str, runs: dict[str, Any]) -> No
         OSError: if it cannot be written.
         ForeignFileError: if another user owns the folder.
     """
-    path = path_in(runs_dir)
+    path = cache_path(runs_dir)
     private_files.make_folder(path.parent)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # The file is not synced: if a power failure loses it, only the next start is slow.
-        aside.write_bytes(orjson.dumps({"format": FORMAT, "catalogue": catalogue_key, "runs": runs}))
-        aside.replace(path)
+        temporary.write_bytes(orjson.dumps({"format": FORMAT, "catalogue": catalogue_key, "runs": runs}))
+        temporary.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 # Interval of a full refresh: ended runs rarely change, and changes by this page itself are known.
 REFRESH_ALL_EVERY_S = 30.0
 # Time limit for reading per request; later requests read the rest.
-READ_AT_MOST_S = 0.3
+MAX_READ_S = 0.3
 
 
 @dataclass
@@ -385,7 +389,7 @@ class Entry:
         """True if the run is live: its state depends on a lock and can change without a file change."""
         return self.row["state"] in events.LIVE_STATES
 
-    def is_as_read(self, marks: FileStats) -> bool:
+    def is_up_to_date(self, marks: FileStats) -> bool:
         """Return True if the entry is up to date."""
         return self.is_settled and not self.is_live and self.marks == marks
 
@@ -402,7 +406,7 @@ class Changes:
     num_unread: int
 
 
-KEPT = ("row", "marks", "facts", "folded", "created_unix_s")
+CACHED_FIELDS = ("row", "marks", "facts", "folded", "created_unix_s")
 
 
 class Listing:
@@ -417,12 +421,12 @@ class Listing:
         self,
         runs_dir: Path,
         catalogue: Callable[[], Catalogue],
-        known_to: Callable[[RunDirectory, Config, Catalogue], Catalogue],
+        catalogue_for_run: Callable[[RunDirectory, Config, Catalogue], Catalogue],
     ) -> None:
         self.runs_dir = runs_dir
         self._dir = str(runs_dir)
         self._catalogue = catalogue
-        self._known_to = known_to
+        self._catalogue_for_run = catalogue_for_run
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._gone: dict[str, tuple[int, str | None]] = {}
@@ -439,7 +443,7 @@ class Listing:
 
     def rows(self) -> list[Row]:
         """Return the current rows of all runs, most recent first."""
-        self.refresh(at_all=True)
+        self.refresh(reads_all=True)
         while self._unread:
             self.refresh()
         with self._lock:
@@ -459,7 +463,7 @@ class Listing:
             with self._lock:
                 self._load_once()
                 self._version += 1
-                self._read(run_id, self._checked_catalogue())
+                self._read(run_id, self._current_catalogue())
                 if run_id not in self._entries:
                     raise rundir.no_such_run(run_id)
                 if run_id not in self._unread:
@@ -470,12 +474,18 @@ class Listing:
         with self._lock:
             is_whole = not self._first_version <= since <= self._version
             self.refresh()
-            after = self._first_version if is_whole else since
+            since_version = self._first_version if is_whole else since
             return Changes(
                 version=self._version,
                 is_whole=is_whole,
-                rows=[entry.row for entry in self._entries.values() if is_whole or entry.version > after],
-                gone={run_id: owner for run_id, (version, owner) in self._gone.items() if version > after},
+                rows=[
+                    entry.row for entry in self._entries.values() if is_whole or entry.version > since_version
+                ],
+                gone={
+                    run_id: owner
+                    for run_id, (version, owner) in self._gone.items()
+                    if version > since_version
+                },
                 num_unread=len(self._unread),
             )
 
@@ -490,26 +500,26 @@ class Listing:
         """Mark runs that this page has changed, so that the next request reads them."""
         self._changed.update(run_ids)
 
-    def refresh(self, *, at_all: bool = False) -> None:
-        """Detect changes: in live runs at each call, in other runs at intervals or with `at_all`."""
-        asked_at = time.monotonic()
+    def refresh(self, *, reads_all: bool = False) -> None:
+        """Detect changes: in live runs at each call, in other runs at intervals or with `reads_all`."""
+        requested_at = time.monotonic()
         with self._lock:
-            if at_all and self._refreshed_all_at > asked_at and not (self._unread or self._changed):
+            if reads_all and self._refreshed_all_at > requested_at and not (self._unread or self._changed):
                 return  # concurrent requests share one refresh that began after they arrived
             self._load_once()
             self._version += 1
-            is_due = at_all or time.monotonic() - self._refreshed_all_at > REFRESH_ALL_EVERY_S
+            is_due = reads_all or time.monotonic() - self._refreshed_all_at > REFRESH_ALL_EVERY_S
             if is_due or self._dir_mark is None or self._dir_mark != settled_stat_of(self._dir):
-                catalogue = self._checked_catalogue()
+                catalogue = self._current_catalogue()
                 self._read_all(catalogue)
             else:
-                catalogue = self._facts_catalogue or self._checked_catalogue()
+                catalogue = self._facts_catalogue or self._current_catalogue()
                 for run_id, entry in list(self._entries.items()):
                     if entry.is_live or not entry.is_settled:
                         self._read(run_id, catalogue, only_if_changed=True)
             while self._changed:
                 self._read(self._changed.pop(), catalogue)
-            self._read_on(catalogue)
+            self._read_unread(catalogue)
 
     def save(self) -> None:
         """Store the rows for the next start of the page if they have changed.
@@ -521,9 +531,9 @@ class Listing:
             if not self._is_cache_outdated or self._unread:
                 return
             self._is_cache_outdated = False
-            catalogue_key = key_of(self._checked_catalogue())
+            catalogue_key = hash_catalogue(self._current_catalogue())
             runs = {
-                run_id: {name: getattr(entry, name) for name in KEPT}
+                run_id: {name: getattr(entry, name) for name in CACHED_FIELDS}
                 for run_id, entry in self._entries.items()
                 if entry.facts is not None and entry.is_settled and not entry.is_live
             }
@@ -533,18 +543,18 @@ class Listing:
         if self._is_loaded:
             return
         self._is_loaded = True
-        kept = load_listing(self.runs_dir, key_of(self._checked_catalogue()))
-        for run_id, known in kept.items():
+        cached = load_listing(self.runs_dir, hash_catalogue(self._current_catalogue()))
+        for run_id, values in cached.items():
             try:
-                entry = Entry(**known, is_settled=True)
-                entry.marks = tuple(None if mark is None else tuple(mark) for mark in known["marks"])
+                entry = Entry(**values, is_settled=True)
+                entry.marks = tuple(None if mark is None else tuple(mark) for mark in values["marks"])
                 is_whole = entry.row["run_id"] == run_id and entry.is_live is False
             except (LookupError, TypeError):
                 continue
             if is_whole:
                 self._entries[run_id] = entry
 
-    def _checked_catalogue(self) -> Catalogue:
+    def _current_catalogue(self) -> Catalogue:
         """Return the catalogue. If it has changed, mark everything derived from it as outdated."""
         catalogue = self._catalogue()
         if self._facts_catalogue is not None and catalogue is not self._facts_catalogue:
@@ -562,7 +572,7 @@ class Listing:
             names = set()
         for run_id in [run_id for run_id in self._entries if run_id not in names]:
             self._drop(run_id)
-        half_read = [run_id for run_id in self._unread if run_id in self._entries]
+        partly_read = [run_id for run_id in self._unread if run_id in self._entries]
         unread = []
         for run_id in names:
             if run_id in self._entries:
@@ -571,11 +581,11 @@ class Listing:
                 mark = stat_of(f"{self._dir}/{run_id}/{WATCHED[0]}")
                 if mark is not None:
                     unread.append((mark[2], run_id))
-        self._unread = half_read + [run_id for _, run_id in sorted(unread)]
+        self._unread = partly_read + [run_id for _, run_id in sorted(unread)]
 
-    def _read_on(self, catalogue: Catalogue) -> None:
+    def _read_unread(self, catalogue: Catalogue) -> None:
         """Read new runs, most recent first, for a limited time."""
-        deadline = time.monotonic() + READ_AT_MOST_S
+        deadline = time.monotonic() + MAX_READ_S
         while self._unread and time.monotonic() < deadline:
             self._read(self._unread.pop(), catalogue)
 
@@ -590,38 +600,38 @@ class Listing:
     def _read(self, run_id: str, catalogue: Catalogue, *, only_if_changed: bool = False) -> None:
         """Read a run's changes. If its row differs, set its version to the current one."""
         if only_if_changed and run_id in self._unread:
-            return  # partly read; `_read_on` continues it
+            return  # partly read; `_read_unread` continues it
         marks = stats_of(f"{self._dir}/{run_id}")
         if marks[0] is None:
             self._drop(run_id)
             return
         entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})
-        if only_if_changed and entry.is_as_read(marks):
+        if only_if_changed and entry.is_up_to_date(marks):
             return
-        run, is_read = RunDirectory(self.runs_dir / run_id), True
+        run, is_complete = RunDirectory(self.runs_dir / run_id), True
         try:
             rundir.require_run_id(run_id)
             plain_files.refuse_links(run.path)
             if entry.facts is None or entry.marks[:2] != marks[:2]:
                 entry.created_unix_s = run.config.stat().st_mtime
                 config = run.read_config()
-                entry.facts = facts_of(config, self._known_to(run, config, catalogue))
-            digest = _deserialised(entry.folded)
+                entry.facts = config_facts(config, self._catalogue_for_run(run, config, catalogue))
+            digest = _deserialise_digest(entry.folded)
             if digest.is_of_another_file(run.events):
                 digest = Digest()
-            is_read = digest.catch_up(run.events, READ_AT_MOST_S)
-            entry.folded = digest.folded()
-            row = row_of(run, entry.facts, digest, entry.created_unix_s)
+            is_complete = digest.catch_up(run.events, MAX_READ_S)
+            entry.folded = digest.serialise()
+            row = make_row(run, entry.facts, digest, entry.created_unix_s)
         except FileNotFoundError:
             self._drop(run_id)
             return
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             entry.facts = entry.folded = None
             row = unreadable_row(run, entry.created_unix_s, error)
-        entry.marks, entry.is_settled = marks, is_read and are_settled(marks)
+        entry.marks, entry.is_settled = marks, is_complete and are_settled(marks)
         if run_id in self._unread:
             self._unread.remove(run_id)
-        if not is_read:
+        if not is_complete:
             self._unread.insert(0, run_id)  # the rest of a long file is read after all other runs
         if entry.row != row:
             entry.row, entry.version = row, self._version
@@ -630,9 +640,9 @@ class Listing:
         self._is_cache_outdated = True
 
 
-def _deserialised(text: str | None) -> Digest:
+def _deserialise_digest(text: str | None) -> Digest:
     """Deserialise a digest to continue with it; return a new one if it is invalid."""
     try:
-        return Digest() if text is None else Digest.unfolded(text)
+        return Digest() if text is None else Digest.deserialise(text)
     except (ValueError, LookupError, TypeError):
         return Digest()

@@ -26,16 +26,16 @@ from trainers.contract.rundir import RunDirectory
 
 def differing_fields(configs: Sequence[Config]) -> list[dict[str, Any]]:
     """Return the fields whose values differ between configurations, except for the run's name."""
-    each = [config.to_json() for config in configs]
+    raw_configs = [config.to_json() for config in configs]
     settings = config_module.settings()
-    found = []
-    for name in dict.fromkeys(name for raw in each for name in raw if name != "schema_version"):
-        values = [raw.get(name) for raw in each]
+    differing = []
+    for name in dict.fromkeys(name for raw in raw_configs for name in raw if name != "schema_version"):
+        values = [raw.get(name) for raw in raw_configs]
         if name != "name" and any(value != values[0] for value in values):
             # An option that only a plug-in declares has no label in the settings.
             label, help_text = (settings[name].label, settings[name].help) if name in settings else (name, "")
-            found.append({"field": name, "label": label, "help": help_text, "values": values})
-    return found
+            differing.append({"field": name, "label": label, "help": help_text, "values": values})
+    return differing
 
 
 MAX_COMPARED = 8
@@ -111,8 +111,8 @@ class RunAdminApi:
         note: str | None = None,
     ) -> dict[str, Any]:
         """Rename or tag a run, or edit its note; null leaves a value unchanged."""
-        written = listing.change_notes(listing.read_notes(run), name=name, tags=tags, note=note)
-        listing.write_notes(run, written)
+        notes = listing.change_notes(listing.read_notes(run), name=name, tags=tags, note=note)
+        listing.write_notes(run, notes)
         row = self.store.listing.row(run.run_id)
         return {field: row[field] for field in ("run_id", "name", "tags", "note")} | {"message": "Saved."}
 
@@ -142,8 +142,8 @@ class RunAdminApi:
     @operation()
     def list_bin(self) -> list[dict[str, Any]]:
         """List the deleted runs that the current user can see, most recently deleted first."""
-        found = run_bin.content(self._runs_dir)
-        return [asdict(item) for item in found if self.store.may_see(item.owner)]
+        binned = run_bin.content(self._runs_dir)
+        return [asdict(item) for item in binned if self.store.may_see(item.owner)]
 
     @operation(method_checks=OWNER)
     def empty_bin(self, run_ids: list[str] | None = None) -> dict[str, Any]:

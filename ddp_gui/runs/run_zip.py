@@ -55,13 +55,13 @@ PIECE_BYTES = 256 * 1024
 
 _TOP_FILES = ("config.json", "status.json", "events.jsonl", "notes.json", "data.json", "references.json")
 _PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9_.+=-]{1,100}"
-_TAKEN = re.compile(
+_RUN_FILES = re.compile(
     rf"logs/(?!\.)[A-Za-z0-9_.-]{{1,100}}\.(?:log|txt)|recordings/step_[0-9]{{1,15}}\.json"
     rf"|checkpoints/step_[0-9]{{1,15}}(?:/{_PART}){{1,3}}|start/(?:origin|model)\.json",
     re.ASCII,
 )
 # Files that are neither packed nor unpacked: they control the program on a machine, or can be made again.
-_LEFT_OUT = re.compile(
+_EXCLUDED = re.compile(
     r"(?:commands\.jsonl|owner\.json|queued\.json|granted\.json|confined\.json|imported\.json|run\.lock|job\.sh"
     r"|start/model\.(?:safetensors|pt)|(?:work|watch|nodes|rendezvous|logs/torchrun(?:_[0-9]+)?)/.*)",
     re.DOTALL,
@@ -70,43 +70,48 @@ _LEFT_OUT = re.compile(
 _JUNK = re.compile(r"(?:.*/)?(?:__MACOSX/.*|\.DS_Store|Thumbs\.db|desktop\.ini)", re.DOTALL)
 
 
-def is_taken(name: str) -> bool:
+def is_run_file(name: str) -> bool:
     """Return True if a file of this name, relative to the run's folder, is part of a packed run."""
-    folder, _, rest = name.partition("/")
+    folder, _, path = name.partition("/")
     if folder == code.FOLDER:
-        return code.is_plain(rest)
-    return name in _TOP_FILES or _TAKEN.fullmatch(name) is not None
+        return code.is_plain(path)
+    return name in _TOP_FILES or _RUN_FILES.fullmatch(name) is not None
 
 
 # Packing
 
 
-def packed(run: RunDirectory, *, with_checkpoint: bool) -> Iterator[bytes]:
+def pack(run: RunDirectory, *, with_checkpoint: bool) -> Iterator[bytes]:
     """Yield a zip of a run; the last file, `hashes.json`, has the SHA-256 of each other file."""
-    found: dict[str, dict[str, Any]] = {}
-    top = file_stem(run.run_id)
+    hashes: dict[str, dict[str, Any]] = {}
+    top_folder = file_stem(run.run_id)
 
     def files() -> Iterator[tuple[str, Callable[[], Iterator[bytes]]]]:
-        for name in sorted(_names(run, with_checkpoint=with_checkpoint)):
-            yield f"{top}/{name}", partial(_hashed, run.path / name, name, found)
-        about = {"version": 1, "run_id": run.run_id, "packed_unix_s": time.time(), "files": found}
-        yield f"{top}/{HASHES_FILE}", lambda: iter([orjson.dumps(about, option=orjson.OPT_INDENT_2)])
+        for name in sorted(_file_names(run, with_checkpoint=with_checkpoint)):
+            yield f"{top_folder}/{name}", partial(_read_and_hash, run.path / name, name, hashes)
+        manifest = {"version": 1, "run_id": run.run_id, "packed_unix_s": time.time(), "files": hashes}
+        yield (
+            f"{top_folder}/{HASHES_FILE}",
+            lambda: iter([orjson.dumps(manifest, option=orjson.OPT_INDENT_2)]),
+        )
 
     return exports.zip_pieces(files())
 
 
-def _names(run: RunDirectory, *, with_checkpoint: bool) -> Iterator[str]:
+def _file_names(run: RunDirectory, *, with_checkpoint: bool) -> Iterator[str]:
     folders = [run.logs, run.recordings, run.path / code.FOLDER, run.path / start_from.FOLDER]
-    if with_checkpoint and (there := run.list_checkpoints()):
-        folders.append(max(there, key=lambda each: (each.saved_unix_s, each.step)).path)
-    top = [run.path / name for name in _TOP_FILES]
-    for path in itertools.chain(top, *(folder.rglob("*") for folder in folders if folder.is_dir())):
+    if with_checkpoint and (checkpoints := run.list_checkpoints()):
+        folders.append(
+            max(checkpoints, key=lambda checkpoint: (checkpoint.saved_unix_s, checkpoint.step)).path
+        )
+    top_files = [run.path / name for name in _TOP_FILES]
+    for path in itertools.chain(top_files, *(folder.rglob("*") for folder in folders if folder.is_dir())):
         name = path.relative_to(run.path).as_posix()
-        if is_taken(name) and path.is_file() and not path.is_symlink():
+        if is_run_file(name) and path.is_file() and not path.is_symlink():
             yield name
 
 
-def _hashed(path: Path, name: str, found: dict[str, dict[str, Any]]) -> Iterator[bytes]:
+def _read_and_hash(path: Path, name: str, hashes: dict[str, dict[str, Any]]) -> Iterator[bytes]:
     """Yield a file's content up to its current size, and record the hash."""
     digest, size_bytes = hashlib.sha256(), 0
     with plain_files.open_plain(path) as file:
@@ -115,7 +120,7 @@ def _hashed(path: Path, name: str, found: dict[str, dict[str, Any]]) -> Iterator
             digest.update(piece)
             size_bytes += len(piece)
             yield piece
-    found[name] = {"sha256": digest.hexdigest(), "size_bytes": size_bytes}
+    hashes[name] = {"sha256": digest.hexdigest(), "size_bytes": size_bytes}
 
 
 # Unpacking
@@ -145,9 +150,9 @@ def unpack(source: Path, folder: Path) -> Imported:
         raise ValueError(f"the zip is larger than {MAX_ZIP_BYTES // 2**20:,} MiB; allowed: less")
     try:
         with zipfile.ZipFile(source) as archive:
-            infos = _checked(archive.infolist(), source.stat().st_size)
+            infos = _check_entries(archive.infolist(), source.stat().st_size)
             _require_room(folder, infos)
-            sums = {name: _write(archive, info, folder / name) for name, info in infos.items()}
+            unpacked = {name: _write(archive, info, folder / name) for name, info in infos.items()}
             hashes = _read_hashes(folder)
     except (
         zipfile.BadZipFile,
@@ -160,12 +165,12 @@ def unpack(source: Path, folder: Path) -> Imported:
         raise ValueError(f"the zip cannot be read: {explain(error)}") from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise ValueError("the zip has a file and a folder of the same name") from error
-    imported = _compare(sums, hashes, source)
-    _settle(RunDirectory(folder), imported)
+    imported = _compare(unpacked, hashes, source)
+    _finish_import(RunDirectory(folder), imported)
     return imported
 
 
-def _checked(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str, zipfile.ZipInfo]:
+def _check_entries(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str, zipfile.ZipInfo]:
     """Return the entries to unpack, by their names in the run's folder.
 
     Raises:
@@ -173,39 +178,39 @@ def _checked(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str, zipfile
     """
     if len(infos) > MAX_FILES:
         raise ValueError(f"the zip has {len(infos):,} files; allowed: at most {MAX_FILES:,}")
-    unpacked = sum(info.file_size for info in infos)
-    if unpacked > MAX_UNPACKED_BYTES:
+    unpacked_bytes = sum(info.file_size for info in infos)
+    if unpacked_bytes > MAX_UNPACKED_BYTES:
         raise ValueError(
-            f"the zip has {unpacked / 2**20:,.0f} MiB when unpacked; allowed: at most "
+            f"the zip has {unpacked_bytes / 2**20:,.0f} MiB when unpacked; allowed: at most "
             f"{MAX_UNPACKED_BYTES // 2**20:,} MiB"
         )
-    if unpacked > max(RATIO_MATTERS_FROM_BYTES, MAX_RATIO * size_bytes):
+    if unpacked_bytes > max(RATIO_MATTERS_FROM_BYTES, MAX_RATIO * size_bytes):
         raise ValueError(
-            f"the zip grows {unpacked // size_bytes:,}-fold when unpacked; allowed: {MAX_RATIO}-fold"
+            f"the zip grows {unpacked_bytes // size_bytes:,}-fold when unpacked; allowed: {MAX_RATIO}-fold"
         )
-    kept = [info for info in infos if not info.is_dir() and not _JUNK.fullmatch(info.filename)]
-    top = _top_folder([info.filename for info in kept])
-    found: dict[str, zipfile.ZipInfo] = {}
-    for info in kept:
+    files = [info for info in infos if not info.is_dir() and not _JUNK.fullmatch(info.filename)]
+    top = _top_folder([info.filename for info in files])
+    by_name: dict[str, zipfile.ZipInfo] = {}
+    for info in files:
         name = info.filename.removeprefix(top)
         kind = stat.S_IFMT(info.external_attr >> 16)
-        shown = visible(info.filename[:100])
+        shown_name = visible(info.filename[:100])
         if kind not in (0, stat.S_IFREG):
-            raise ValueError(f"the zip has {shown!r}; allowed: files only, no links")
+            raise ValueError(f"the zip has {shown_name!r}; allowed: files only, no links")
         if info.flag_bits & 0x1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"the zip has {shown!r}; allowed: without a password, stored or deflated")
+            raise ValueError(f"the zip has {shown_name!r}; allowed: without a password, stored or deflated")
         if not info.filename.startswith(top) or not (
-            name == HASHES_FILE or is_taken(name) or (_LEFT_OUT.fullmatch(name) and ".." not in name)
+            name == HASHES_FILE or is_run_file(name) or (_EXCLUDED.fullmatch(name) and ".." not in name)
         ):
-            raise ValueError(f"the zip has {shown!r}; allowed: the files of one run")
-        if name in found:
-            raise ValueError(f"the zip has {shown!r} twice; allowed: once")
+            raise ValueError(f"the zip has {shown_name!r}; allowed: the files of one run")
+        if name in by_name:
+            raise ValueError(f"the zip has {shown_name!r} twice; allowed: once")
         if name.endswith(".json") and info.file_size > MAX_JSON_BYTES and name in (*_TOP_FILES, HASHES_FILE):
-            raise ValueError(f"the zip has {shown!r} of more than {MAX_JSON_BYTES // 2**20} MiB")
-        found[name] = info
-    if "events.jsonl" not in found:
+            raise ValueError(f"the zip has {shown_name!r} of more than {MAX_JSON_BYTES // 2**20} MiB")
+        by_name[name] = info
+    if "events.jsonl" not in by_name:
         raise ValueError("the zip has no events.jsonl; expected: the zip of a run")
-    return {name: info for name, info in found.items() if not _LEFT_OUT.fullmatch(name)}
+    return {name: info for name, info in by_name.items() if not _EXCLUDED.fullmatch(name)}
 
 
 def _top_folder(names: list[str]) -> str:
@@ -257,14 +262,16 @@ def _read_hashes(folder: Path) -> _Hashes | None:
         raise ValueError(f"{HASHES_FILE} in the zip is damaged: {visible(str(error)[:200])}") from error
 
 
-def _compare(sums: dict[str, _File], hashes: _Hashes | None, source: Path) -> Imported:
-    sums.pop(HASHES_FILE, None)
+def _compare(unpacked: dict[str, _File], hashes: _Hashes | None, source: Path) -> Imported:
+    unpacked.pop(HASHES_FILE, None)
     recorded = {} if hashes is None else hashes.files
     differences = []
-    for name in sorted(sums.keys() | recorded.keys()) if hashes is not None else ():
-        if sums.get(name) != recorded.get(name):
-            what = "is missing" if name not in sums else "differs" if name in recorded else "is not recorded"
-            differences.append(f"{visible(name[:200])} {what}")
+    for name in sorted(unpacked.keys() | recorded.keys()) if hashes is not None else ():
+        if unpacked.get(name) != recorded.get(name):
+            difference = (
+                "is missing" if name not in unpacked else "differs" if name in recorded else "is not recorded"
+            )
+            differences.append(f"{visible(name[:200])} {difference}")
     return Imported(
         origin=visible(hashes.run_id if hashes else source.stem)[: rundir.MAX_BYTES],
         packed_unix_s=hashes.packed_unix_s if hashes else None,
@@ -275,7 +282,7 @@ def _compare(sums: dict[str, _File], hashes: _Hashes | None, source: Path) -> Im
     )
 
 
-def _settle(run: RunDirectory, imported: Imported) -> None:
+def _finish_import(run: RunDirectory, imported: Imported) -> None:
     """Turn unpacked files into an ended run of this machine.
 
     Raises:
@@ -287,7 +294,7 @@ def _settle(run: RunDirectory, imported: Imported) -> None:
         raise ValueError("events.jsonl in the zip has no event; expected: the events of a run")
     run.logs.mkdir(exist_ok=True)
     run.checkpoints.mkdir(exist_ok=True)
-    write_json_atomically(run.config, _without_paths(config).to_json())
+    write_json_atomically(run.config, _remove_paths(config).to_json())
     run.write_status(_ended_status(run))
     notes = listing.read_notes(run)
     tags = [TAG, *(tag for tag in notes.tags if tag != TAG)][: listing.MAX_TAGS]
@@ -310,7 +317,7 @@ def _count_events(run: RunDirectory) -> int:
         offset = end
 
 
-def _without_paths(config: Config) -> Config:
+def _remove_paths(config: Config) -> Config:
     """Return the configuration with paths replaced by paths that cannot exist. Otherwise a user could import
     a configuration that names another user's file, and see its samples.
     """
@@ -338,15 +345,15 @@ def _ended_status(run: RunDirectory) -> Status:
 
 def main() -> None:
     """Pack or unpack, according to the JSON on stdin."""
-    asked = orjson.loads(sys.stdin.buffer.read())
-    if "run" in asked:
-        for piece in packed(RunDirectory(Path(asked["run"])), with_checkpoint=asked["with_checkpoint"]):
+    request = orjson.loads(sys.stdin.buffer.read())
+    if "run" in request:
+        for piece in pack(RunDirectory(Path(request["run"])), with_checkpoint=request["with_checkpoint"]):
             sys.stdout.buffer.write(piece)
         return
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     problem = None
     try:
-        unpack(Path(asked["zip"]), Path(asked["folder"]))
+        unpack(Path(request["zip"]), Path(request["folder"]))
     except (ValueError, OSError) as error:
         problem = explain(error)
     sys.stdout.buffer.write(orjson.dumps({"problem": problem}))

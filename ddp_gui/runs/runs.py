@@ -52,11 +52,11 @@ class RunStore:
 
     def __post_init__(self) -> None:
         self.class_settings = ClassSettingsFile(self.runs_dir)
-        self._settings_listed = self.class_settings.read()
+        self._listed_settings = self.class_settings.read()
         self.listing = Listing(
             self.runs_dir,
             lambda: self.catalogue.get(),
-            lambda run, config, catalogue: listing.known_to(run, config, catalogue, self.own_data),
+            lambda run, config, catalogue: listing.catalogue_for_run(run, config, catalogue, self.own_data),
         )
 
     def open(self, run_id: str, *, to_change: bool = False) -> RunDirectory:
@@ -121,7 +121,7 @@ class RunStore:
 
     def catalogue_for(self, run: RunDirectory, config: Config) -> Catalogue:
         """Return the catalogue with the run's data set as recorded at its start, or as inspected."""
-        return listing.known_to(run, config, self.catalogue.get(), self.own_data)
+        return listing.catalogue_for_run(run, config, self.catalogue.get(), self.own_data)
 
     def predicted_memory(
         self, config: Config, catalogue: Catalogue, *, is_on_gpu: bool = False
@@ -177,13 +177,13 @@ class RunStore:
     def changes(self, since: int = -1) -> Changes:
         """Return the changes since a version, limited to runs that the current user can see."""
         settings = self.class_settings.read()
-        if settings != self._settings_listed:
-            self._settings_listed = settings
+        if settings != self._listed_settings:
+            self._listed_settings = settings
             self.listing.invalidate()
-        found = self.listing.changes(since)
-        rows = [row for row in found.rows if self.may_see(row["owner"])]
-        gone = {run_id: owner for run_id, owner in found.gone.items() if self.may_see(owner)}
-        return replace(found, rows=rows, gone=gone)
+        changes = self.listing.changes(since)
+        rows = [row for row in changes.rows if self.may_see(row["owner"])]
+        gone = {run_id: owner for run_id, owner in changes.gone.items() if self.may_see(owner)}
+        return replace(changes, rows=rows, gone=gone)
 
 
 def status_values(view: RunView) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
 STARTS_RATE = Rate("a start", 10)
-LOOKS_RATE = Rate("an inspection of data", 20)
+INSPECTION_RATE = Rate("an inspection of data", 20)
 # Messages, by whether the stop saves.
 STOPPING = {True: "Saving a checkpoint, then stopping.", False: "Stopping without saving."}
 REMOVED = "Removed from the queue."
@@ -44,15 +44,15 @@ class Api:
     def __init__(
         self,
         store: RunStore,
-        line: Scheduler,
-        view: QueuePresenter,
+        scheduler: Scheduler,
+        queue_presenter: QueuePresenter,
         access: DataAccess,
         models: ModelProcesses | None = None,
         plan_script: Callable[[RunDirectory], Startable] | None = None,
     ) -> None:
         self.starts = Starts(store, models)
-        self._scheduler = line
-        self._view = view
+        self._scheduler = scheduler
+        self._queue_presenter = queue_presenter
         self.access = access
         self._catalogue = store.catalogue
         self.store = store
@@ -72,8 +72,8 @@ class Api:
             ConfigError: naming the field, the value and the allowed range.
         """
         raw = raw if resumes else self.starts.complete(raw)
-        config, catalogue, here = self._with_data(raw)
-        planned = plan.make(recipe.complete(config, catalogue, raw), catalogue, here)
+        config, catalogue, machine = self._with_data(raw)
+        planned = plan.make(recipe.complete(config, catalogue, raw), catalogue, machine)
         if planned.config.start_from and not resumes:
             planned = self.starts.check(planned)
         self._scheduler.check_engine_support(planned.config)
@@ -90,19 +90,19 @@ class Api:
             return {}
         if config.dataset not in catalogue.datasets:
             return {}
-        completed = recipe.complete(config, catalogue, raw)
-        return {name: getattr(completed, name) for name in recipe.FIELDS if name not in raw}
+        complete = recipe.complete(config, catalogue, raw)
+        return {name: getattr(complete, name) for name in recipe.FIELDS if name not in raw}
 
     def _with_data(self, raw: dict[str, Any]) -> tuple[Config, Catalogue, Machine]:
         """Return the configuration, the catalogue with the user's own data, if any, and the machine."""
         config = config_module.parse(raw)
-        here = self._scheduler.capacity(config)
-        config = plan.parse(raw, here, config)
+        machine = self._scheduler.capacity(config)
+        config = plan.parse(raw, machine, config)
         self.access.check(config)
         catalogue = self._catalogue.get()
         if config.dataset in catalogue.own_data:
             catalogue = self._own_data.extend(catalogue, config, self._own_data.find_cached(config))
-        return config, catalogue, here
+        return config, catalogue, machine
 
     async def inspect(self, raw: dict[str, Any], *, anew: bool = False) -> Inspection:
         """Inspect the user's own data.
@@ -117,19 +117,19 @@ class Api:
         config = config_module.parse(raw)
         await CLICKS.run(self.access.check, config)
         if anew:
-            LOOKS_RATE.count(self)
+            INSPECTION_RATE.count(self)
         return await self._own_data.inspect(config, ignore_cache=anew)
 
-    def largest_batch(self, raw: dict[str, Any], known: Inspection) -> int | None:
+    def largest_batch(self, raw: dict[str, Any], inspection: Inspection) -> int | None:
         """Return the largest possible batch per rank with this data; None if it is unknown."""
         try:
             config = config_module.parse(raw)
         except ConfigError:
             return None
         strategy = self._catalogue.get().strategies.get(config.strategy)
-        if known.dataset is None or strategy is None:
+        if inspection.dataset is None or strategy is None:
             return None
-        return max(1, known.dataset.num_train // config.num_replicas(strategy.ranks_per_replica))
+        return max(1, inspection.dataset.num_train // config.num_replicas(strategy.ranks_per_replica))
 
     async def _inspect_first(self, raw: dict[str, Any]) -> None:
         """Inspect the user's own data, if the configuration uses it, before the run is planned."""
@@ -141,8 +141,8 @@ class Api:
             )
             return completed if is_own else None
 
-        if (found := await CLICKS.run(own_data)) is not None:
-            await self.inspect(found)
+        if (own_config := await CLICKS.run(own_data)) is not None:
+            await self.inspect(own_config)
 
     @operation()
     def catalog(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Api:
             STARTS_RATE.count(self)
             owner = rights.current_user().name
             placed = self._scheduler.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
-            return self._answer_placed(placed, "Started.")
+            return self._placed_result(placed, "Started.")
 
         await self._inspect_first(config)
         return await STARTS.run(start)
@@ -180,24 +180,24 @@ class Api:
     def stop_run(self, run: RunDirectory, save: bool = True) -> dict[str, Any]:
         """Stop a run, by default after saving a checkpoint; a queued run is removed from the queue."""
         if run.queued.exists() and (state := self._scheduler.remove_from_queue(run)) is not None:
-            return _answer(run, REMOVED, state) | {"command_id": None}
+            return _result(run, REMOVED, state) | {"command_id": None}
         status = liveness.read_status(run)
         is_script = (run.path / code.FOLDER).is_dir()
         command_id = launcher.stop(run, status, save=save and not is_script)
         if status.state == "queued":  # the run waited in the engine's queue
-            return _answer(run, REMOVED) | {"command_id": None}
+            return _result(run, REMOVED) | {"command_id": None}
         message = STOPPING_SCRIPT if is_script else STOPPING[bool(save)]
         if status.state == "starting" and not is_script:  # there may be nothing to save yet
             message = "Stopping."
         # Without a command, the run has already ended.
-        return _answer(run, message, status.state if command_id else None) | {"command_id": command_id}
+        return _result(run, message, status.state if command_id else None) | {"command_id": command_id}
 
     @operation(run="change")
     def kill_rank(self, run: RunDirectory, rank: int) -> dict[str, Any]:
         """Kill the process of one rank. The run fails, and can be resumed from a checkpoint."""
         status = liveness.read_status(run)
         number = launcher.kill_rank(run, status, rank)
-        return _answer(run, f"Rank {number} was killed. The run now fails.", status.state)
+        return _result(run, f"Rank {number} was killed. The run now fails.", status.state)
 
     @operation(run="change", rate=STARTS_RATE, counts_itself=True)
     async def resume_run(
@@ -236,12 +236,12 @@ class Api:
         more_epochs: int | None,
     ) -> dict[str, Any]:
         await CLICKS.run(imports.refuse_to_continue, run)
-        before = await CLICKS.run(run.read_config)
+        run_config = await CLICKS.run(run.read_config)
 
         def resume_script() -> dict[str, Any]:
-            others = {"nproc_per_node": nproc_per_node, "more_epochs": more_epochs}
-            for name, value in others.items():
-                if value is not None and value != getattr(before, name, None):
+            unsupported = {"nproc_per_node": nproc_per_node, "more_epochs": more_epochs}
+            for name, value in unsupported.items():
+                if value is not None and value != getattr(run_config, name, None):
                     allowed = (
                         "null: a script keeps its number of ranks, and itself decides how long it trains"
                     )
@@ -254,42 +254,44 @@ class Api:
             checked = self._plan_script(run)
             STARTS_RATE.count(self)
             placed = self._scheduler.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
-            return self._answer_placed(placed, f"Continuing from step {checkpoint.step:,}.")
+            return self._placed_result(placed, f"Continuing from step {checkpoint.step:,}.")
 
         def resume() -> dict[str, Any]:
             status = liveness.read_status(run)
             state = status.state
             if state == "paused" and more_epochs is None:
                 run.append_command("resume")
-                return _answer(run, "Continuing.", state)
+                return _result(run, "Continuing.", state)
             if state == "queued":
                 raise ValueError(f"run {run.run_id} is already in the queue: it starts automatically")
             if state in events.LIVE_STATES:
-                can = (
+                allowed_states = (
                     "a paused or an ended run can be resumed"
                     if more_epochs is None
                     else "an ended run can be trained for more epochs"
                 )
-                raise ValueError(f"run {run.run_id} is {state}: only {can}")
+                raise ValueError(f"run {run.run_id} is {state}: only {allowed_states}")
             # Validate only the changed configuration: the original may need more GPUs than this machine has.
-            changes = launcher.other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
-            checked = self.plan(before.to_json() | changes, resumes=True)
+            changes = launcher.other_ranks(run_config, self._catalogue.get(), nproc_per_node, global_batch)
+            checked = self.plan(run_config.to_json() | changes, resumes=True)
             step = _parse_step(checkpoint_step)
             if more_epochs is not None:
-                end = launcher.pick_checkpoint(run, step)
-                stopped_early = state == "finished" and end.step < launcher.num_steps_from(end, checked)
-                changes |= launcher.more_epochs(end, more_epochs, stopped_early=stopped_early)
-                checked = self.plan(before.to_json() | changes, resumes=True)
+                last_checkpoint = launcher.pick_checkpoint(run, step)
+                stopped_early = state == "finished" and last_checkpoint.step < launcher.num_steps_from(
+                    last_checkpoint, checked
+                )
+                changes |= launcher.more_epochs(last_checkpoint, more_epochs, stopped_early=stopped_early)
+                checked = self.plan(run_config.to_json() | changes, resumes=True)
             checkpoint = launcher.checkpoint_to_resume(run, step, checked)
             STARTS_RATE.count(self)
             placed = self._scheduler.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
-            words = "All steps are done: the run finishes" if is_end else "Continuing"
-            return self._answer_placed(placed, f"{words} from step {checkpoint.step:,}.")
+            action = "All steps are done: the run finishes" if is_end else "Continuing"
+            return self._placed_result(placed, f"{action} from step {checkpoint.step:,}.")
 
-        if before.is_script:
+        if run_config.is_script:
             return await STARTS.run(resume_script)
-        await self._inspect_first(before.to_json() | {"start_from": ""})
+        await self._inspect_first(run_config.to_json() | {"start_from": ""})
         return await STARTS.run(resume)
 
     @operation()
@@ -311,27 +313,27 @@ class Api:
         Raises:
             ValueError: if the command is refused; the message gives the reason.
         """
-        checked = _checked(COMMANDS[name].arguments, values)
+        checked = _check_arguments(COMMANDS[name].arguments, values)
         run = self.store.open(run_id, to_change=True)
         launcher.send(run, liveness.read_status(run), name, **checked)
 
-    def _answer_placed(self, placed: Placement, message: str) -> dict[str, Any]:
+    def _placed_result(self, placed: Placement, message: str) -> dict[str, Any]:
         """Return the result of a start: the run's state, or its place in the queue and expected start."""
         if placed.place is None:
-            return _answer(placed.run, message) | {"place": None, "num_waiting": 0}
-        words = self._view.describe_place(placed)
-        rest = {"place": placed.place, "num_waiting": placed.num_waiting}
-        return _answer(placed.run, f"Waiting: {words}.", "queued") | rest
+            return _result(placed.run, message) | {"place": None, "num_waiting": 0}
+        wait_text = self._queue_presenter.describe_place(placed)
+        queue_position = {"place": placed.place, "num_waiting": placed.num_waiting}
+        return _result(placed.run, f"Waiting: {wait_text}.", "queued") | queue_position
 
 
-def _answer(run: RunDirectory, message: str, state: str | None = None) -> dict[str, Any]:
+def _result(run: RunDirectory, message: str, state: str | None = None) -> dict[str, Any]:
     """Return the answer of an operation on a run; `state` is None if the operation has changed it."""
     return {"run_id": run.run_id, "state": state or liveness.read_status(run).state, "message": message}
 
 
-def _checked(arguments: Sequence[Argument], values: Sequence[Any]) -> dict[str, Any]:
-    given = zip(arguments, values, strict=True)
-    return {argument.name: argument.validate(value) for argument, value in given}
+def _check_arguments(arguments: Sequence[Argument], values: Sequence[Any]) -> dict[str, Any]:
+    pairs = zip(arguments, values, strict=True)
+    return {argument.name: argument.validate(value) for argument, value in pairs}
 
 
 def _parse_step(step: Any) -> int | None:
@@ -345,30 +347,32 @@ def _parse_step(step: Any) -> int | None:
 def _command_operation(name: str, arguments: Sequence[Argument], endpoint: Endpoint) -> Function:
     """Return the operation that sends a command; it takes a run and the command's arguments."""
 
-    def ask(_api: Api, run: RunDirectory, *values: Any) -> dict[str, Any]:
-        checked, status = _checked(arguments, values), liveness.read_status(run)
+    def send_command(_api: Api, run: RunDirectory, *values: Any) -> dict[str, Any]:
+        checked, status = _check_arguments(arguments, values), liveness.read_status(run)
         command_id = launcher.send(run, status, name, **checked)
-        return _answer(run, endpoint.answer.format(**checked), status.state) | {"command_id": command_id}
+        return _result(run, endpoint.answer.format(**checked), status.state) | {"command_id": command_id}
 
-    ask.__name__, ask.__doc__ = endpoint.name, endpoint.help
-    first = [
-        Parameter(each, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
-        for each, kind in (("self", Any), ("run", RunDirectory))
+    send_command.__name__, send_command.__doc__ = endpoint.name, endpoint.help
+    common_parameters = [
+        Parameter(parameter, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
+        for parameter, kind in (("self", Any), ("run", RunDirectory))
     ]
-    others = [
-        first[0].replace(
+    argument_parameters = [
+        common_parameters[0].replace(
             name=argument.name,
             annotation=argument.kind,
             default=Parameter.empty if argument.default is None else argument.default,
         )
         for argument in arguments
     ]
-    ask.__annotations__ = {each.name: each.annotation for each in others} | {"return": dict[str, Any]}
-    ask.__signature__ = Signature([*first, *others])  # type: ignore[attr-defined]
-    return operation(run="change")(ask)
+    send_command.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in argument_parameters
+    } | {"return": dict[str, Any]}
+    send_command.__signature__ = Signature([*common_parameters, *argument_parameters])  # type: ignore[attr-defined]
+    return operation(run="change")(send_command)
 
 
 for _name, _command in COMMANDS.items():
     if _command.endpoint is not None:
-        made = _command_operation(_name, _command.arguments, _command.endpoint)
-        setattr(Api, _command.endpoint.name, made)
+        command_operation = _command_operation(_name, _command.arguments, _command.endpoint)
+        setattr(Api, _command.endpoint.name, command_operation)

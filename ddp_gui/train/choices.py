@@ -54,15 +54,18 @@ def equation(plan: Plan) -> str:
         terms.append(
             (f"{config.gradient_accumulation_steps}", shell.glossary_term("accumulation", "accumulated"))
         )
-    product = "<i>×</i>".join(_factor(number, words) for number, words in terms)
+    product = "<i>×</i>".join(_factor(number, text) for number, text in terms)
     result = _factor(f"{plan.global_batch:,}", shell.glossary_term("global batch"))
     steps = _factor(f"{plan.steps_per_epoch:,}", shell.glossary_term("step", "steps per epoch"))
-    needs = f'data-kind="{plan.device_kind}" data-ranks="{config.world_size}"'
-    line = f'<div class="ddp-equation" role="status" {needs}>{product}<i>=</i>{result}<i>→</i>{steps}</div>'
+    data_attributes = f'data-kind="{plan.device_kind}" data-ranks="{config.world_size}"'
+    line = (
+        f'<div class="ddp-equation" role="status" {data_attributes}>'
+        f"{product}<i>=</i>{result}<i>→</i>{steps}</div>"
+    )
     return line + _world_size(plan, word) + _learning_rate(plan)
 
 
-def start_words(start_from: str, plan: Plan | None) -> str:
+def start_note(start_from: str, plan: Plan | None) -> str:
     """Render the checkpoint that the run starts from; empty for a new model.
 
     Args:
@@ -83,12 +86,14 @@ def start_words(start_from: str, plan: Plan | None) -> str:
 def expectation(plan: Plan) -> str:
     """Render the number of steps and, if the recipe was measured, the metric and the duration to expect."""
     steps = f"{plan.num_steps:,} {shell.glossary_term('step', 'step' if plan.num_steps == 1 else 'steps')}"
-    found = recipe.expected(plan.config)
-    if found is None:
+    expected = recipe.expected(plan.config)
+    if expected is None:
         return f'<p class="ddp-expectation" id="expectation"><span>{steps} in all</span></p>'
-    took = "" if plan.device_kind == "cuda" else f" in about {_seconds(found.seconds)} on idle CPU cores"
-    reached = f"{found.metric} of about <b>{found.mean:.2f}</b>"
-    return f'<p class="ddp-expectation" id="expectation"><span>{steps}: {reached}{took}</span></p>'
+    duration = (
+        "" if plan.device_kind == "cuda" else f" in about {_seconds(expected.seconds)} on idle CPU cores"
+    )
+    metric = f"{expected.metric} of about <b>{expected.mean:.2f}</b>"
+    return f'<p class="ddp-expectation" id="expectation"><span>{steps}: {metric}{duration}</span></p>'
 
 
 def _seconds(seconds: float) -> str:
@@ -103,16 +108,16 @@ def _world_size(plan: Plan, word: str) -> str:
     config = plan.config
     if config.num_nodes == 1:
         return ""
-    each = f"{config.nproc_per_node} {word}{'' if config.nproc_per_node == 1 else 's'} each"
+    ranks_each = f"{config.nproc_per_node} {word}{'' if config.nproc_per_node == 1 else 's'} each"
     size = shell.glossary_term("world size")
     return (
-        f'<p class="ddp-rate"><span>{config.num_nodes} machines × {each} = {size} '
+        f'<p class="ddp-rate"><span>{config.num_nodes} machines × {ranks_each} = {size} '
         f"<b>{config.world_size}</b></span></p>"
     )
 
 
-def _factor(number: str, words: str) -> str:
-    return f"<span><b>{number}</b><small>{words}</small></span>"
+def _factor(number: str, text: str) -> str:
+    return f"<span><b>{number}</b><small>{text}</small></span>"
 
 
 def _learning_rate(plan: Plan) -> str:
@@ -121,25 +126,25 @@ def _learning_rate(plan: Plan) -> str:
     factor = plan.peak_learning_rate / config.learning_rate
     if not config.scale_lr and config.lr_schedule == "constant" and plan.num_warmup_steps == 0:
         return ""
-    words = [f"{shell.glossary_term('learning rate')} {config.learning_rate:g}"]
+    parts = [f"{shell.glossary_term('learning rate')} {config.learning_rate:g}"]
     if config.scale_lr:
-        words[0] += f" × {factor:g} = <b>{plan.peak_learning_rate:g}</b>"
+        parts[0] += f" × {factor:g} = <b>{plan.peak_learning_rate:g}</b>"
     if plan.num_warmup_steps:
         plural = "" if plan.num_warmup_steps == 1 else "s"
-        words.append(f"after {plan.num_warmup_steps:,} step{plural} of {shell.glossary_term('warm-up')}")
+        parts.append(f"after {plan.num_warmup_steps:,} step{plural} of {shell.glossary_term('warm-up')}")
     elif config.scale_lr:
-        words.append(f"without a {shell.glossary_term('warm-up')}")
+        parts.append(f"without a {shell.glossary_term('warm-up')}")
     if config.lr_schedule != "constant":
-        words.append("then " + config.lr_schedule.replace("_", " "))
-    return f'<p class="ddp-rate"><span>{", ".join(words)}</span>{_spark(plan)}</p>'
+        parts.append("then " + config.lr_schedule.replace("_", " "))
+    return f'<p class="ddp-rate"><span>{", ".join(parts)}</span>{_spark(plan)}</p>'
 
 
 def _spark(plan: Plan) -> str:
     rates = plan.learning_rates(SPARK_POINTS)
     top = max(rates) or 1.0
     points = " ".join(
-        f"{SPARK_WIDTH * at / (SPARK_POINTS - 1):.1f},{1 + (SPARK_HEIGHT - 2) * (1 - rate / top):.1f}"
-        for at, rate in enumerate(rates)
+        f"{SPARK_WIDTH * index / (SPARK_POINTS - 1):.1f},{1 + (SPARK_HEIGHT - 2) * (1 - rate / top):.1f}"
+        for index, rate in enumerate(rates)
     )
     return (
         f'<svg class="ddp-spark" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}" role="img" '
@@ -173,10 +178,10 @@ def install_button(data_set: str, done: str = "") -> str:
         done: the advice to show after the installation; empty: to choose the data set.
     """
     name = html.escape(data_set, quote=True)
-    then = f' data-done="{html.escape(done, quote=True)}"' if done else ""
+    done_attribute = f' data-done="{html.escape(done, quote=True)}"' if done else ""
     return (
         '<div class="ddp ddp-install"><button type="button" class="ddp-button ddp-button-small" '
-        f'data-install="{name}"{then}>Install</button> <span role="status"></span></div>'
+        f'data-install="{name}"{done_attribute}>Install</button> <span role="status"></span></div>'
     )
 
 
@@ -227,11 +232,11 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
         for name, size in parts.items()
     )
     word = "GPU" if plan.device_kind == "cuda" else "rank"
-    of = ""
+    share = ""
     if available is not None:
-        whose = "its GPU" if plan.device_kind == "cuda" else f"its share of {machine.place}"
+        owner = "its GPU" if plan.device_kind == "cuda" else f"its share of {machine.place}"
         free = machine.free_for_a_rank(config.device, config.nproc_per_node)
-        text = f"of the {in_bytes(available)} of {whose}"
+        text = f"of the {in_bytes(available)} of {owner}"
         if free is not None:
             text += f", {in_bytes(free)} of them free at the moment"
         problem = None
@@ -239,11 +244,11 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
             problem = "it will not fit"
         elif free is not None and total > free:
             problem = "it will not fit next to the programs that currently use the GPU"
-        of = f" {text}" if problem is None else f' <span class="ddp-memory-over">{text}: {problem}</span>'
-    rest = "" if predicted.process_bytes else ", besides the process itself"
-    holds = f"<p>Each {word} will use at least <b>{in_bytes(total)}</b>{of}{rest}.</p>"
+        share = f" {text}" if problem is None else f' <span class="ddp-memory-over">{text}: {problem}</span>'
+    process_note = "" if predicted.process_bytes else ", besides the process itself"
+    summary = f"<p>Each {word} will use at least <b>{in_bytes(total)}</b>{share}{process_note}.</p>"
     return (
-        f'<div class="ddp-memory-card" role="group" aria-label="Predicted memory">{holds}'
+        f'<div class="ddp-memory-card" role="group" aria-label="Predicted memory">{summary}'
         f'<div class="ddp-memory-track">{bars}</div><p class="ddp-memory-legend">{legend}</p></div>'
     )
 
@@ -325,11 +330,12 @@ class Choices:
 
     def add_dataset_and_model(self) -> None:
         """Lay out the data set and the model."""
-        self.start_words = gr.HTML()
+        self.start_note = gr.HTML()
         self.form.add_controls(form_module.START_FIELD)
         with gr.Group(), gr.Row():
             self.form.add_controls("dataset", "model")
-        # JSON of the values filled in by rules (`fill_in.by_rules`). The user has edited fields that differ.
+        # JSON of the values filled in by rules (`fill_in.recommend_values`). The user has edited fields that
+        # differ.
         self.filled = gr.Textbox(visible=False)
         self._dataset_groups = gr.HTML(dataset_groups(self.form), elem_classes="ddp-nowhere")
 
@@ -363,10 +369,10 @@ class Choices:
         """
         fields = self.form.controls
         dataset, model = fields["dataset"], fields["model"]
-        everything = list(fields.values())
-        inputs = [self.filled, *everything]
+        all_controls = list(fields.values())
+        inputs = [self.filled, *all_controls]
         fitted = [self.filled, *(fields[name] for name in FITTED_FIELDS)]
-        of_model = [fields["model_size"], fields["strategy"]]
+        model_outputs = [fields["model_size"], fields["strategy"]]
         model.change(self._show_fine_tuning, model, self._fine_tuning, **BESIDE_PREVIEW)
         # Values filled in by code already fit together, so only user input adapts other fields.
         self.fit_model_after(
@@ -375,10 +381,10 @@ class Choices:
         choose_own_data.click(
             as_current_user(self._choose_own_data), inputs, [dataset, model, *fitted], **QUIET
         )
-        model.input(as_current_user(self._pick_model), inputs, [*of_model, *fitted], **QUIET)
-        deciding = ("nproc_per_node", "num_nodes", "strategy", "lora_rank")
+        model.input(as_current_user(self._pick_model), inputs, [*model_outputs, *fitted], **QUIET)
+        rank_fields = ("nproc_per_node", "num_nodes", "strategy", "lora_rank")
         gr.on(
-            [fields[name].input for name in deciding if name in fields],
+            [fields[name].input for name in rank_fields if name in fields],
             as_current_user(self._fit_ranks),
             inputs,
             fitted,
@@ -391,10 +397,10 @@ class Choices:
             [self.filled, *(fields[name] for name in recipe.PERIODS)],
             **QUIET,
         )
-        for other, names in self.form.depending().items():
-            shown = [fields[name] for name in names]
-            show = partial(self.form.shown_if_meant, other)
-            fields[other].change(show, fields[other], shown, **BESIDE_PREVIEW)
+        for deciding, names in self.form.dependent_fields().items():
+            dependent_controls = [fields[name] for name in names]
+            show = partial(self.form.show_relevant, deciding)
+            fields[deciding].change(show, fields[deciding], dependent_controls, **BESIDE_PREVIEW)
         fields["scale_lr"].input(
             _offer_warm_up,
             [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],
@@ -402,11 +408,13 @@ class Choices:
             **QUIET,
         )
 
-    def fit_model_after(self, event: Callable[..., Any]) -> Any:
+    def fit_model_after(self, connect_event: Callable[..., Any]) -> Any:
         """After an event such as `model.input`, update sizes and strategies; return the new event."""
         fields = self.form.controls
         outputs = [fields["model_size"], fields["strategy"]]
-        return event(self._fit_model, [fields["model"], fields["dataset"], *outputs], outputs, **QUIET)
+        return connect_event(
+            self._fit_model, [fields["model"], fields["dataset"], *outputs], outputs, **QUIET
+        )
 
     def _fit_dataset(self, filled: str, *values: Any) -> list[Any]:
         raw = self.form.to_raw(*values)
@@ -414,36 +422,38 @@ class Choices:
         names = [name for _, name in choices]
         # A form for a checkpoint keeps the checkpoint's model; Start refuses data that does not fit.
         is_fixed = raw["model"] in names or bool(raw["start_from"])
-        fitting = raw["model"] if is_fixed else names[0] if names else None
-        strategies = [name for _, name in self.form.strategy_choices(str(fitting))]
+        fitting_model = raw["model"] if is_fixed else names[0] if names else None
+        strategies = [name for _, name in self.form.strategy_choices(str(fitting_model))]
         if raw["strategy"] not in strategies:
             raw["strategy"] = strategies[0]
         return [
-            gr.skip() if raw["start_from"] else gr.update(choices=choices, value=fitting),
-            *self._filled_in(filled, raw | {"model": fitting}, leaves_preset=True),
+            gr.skip() if raw["start_from"] else gr.update(choices=choices, value=fitting_model),
+            *self._update_fitted(filled, raw | {"model": fitting_model}, leaves_preset=True),
         ]
 
     def _pick_model(self, filled: str, *values: Any) -> list[Any]:
         raw = self.form.to_raw(*values)
-        of_model = self._fit_model(raw["model"], raw["dataset"], raw["model_size"], raw["strategy"])
-        raw["strategy"] = of_model[1]["value"]
-        return [*of_model, *self._filled_in(filled, raw, leaves_preset=True)]
+        model_updates = self._fit_model(raw["model"], raw["dataset"], raw["model_size"], raw["strategy"])
+        raw["strategy"] = model_updates[1]["value"]
+        return [*model_updates, *self._update_fitted(filled, raw, leaves_preset=True)]
 
     def _fit_ranks(self, filled: str, *values: Any) -> list[Any]:
-        return self._filled_in(filled, self.form.to_raw(*values), leaves_preset=False)
+        return self._update_fitted(filled, self.form.to_raw(*values), leaves_preset=False)
 
     def _fit_periods(self, filled: str, *values: Any) -> list[Any]:
         """Adapt the recommended periods to an edited duration; other fields keep their values."""
         raw = self.form.to_raw(*values)
-        changes, _ = fill_in.by_rules(self.form, self.rules, filled, raw, leaves_preset=False)
+        changes, _ = fill_in.recommend_values(self.form, self.rules, filled, raw, leaves_preset=False)
         periods = {name: changes[name] for name in recipe.PERIODS if name in changes}
         if periods:
             filled = json.dumps(json.loads(filled) | periods)
-        return [filled, *fill_in.updates_of(self.form, recipe.PERIODS, periods)]
+        return [filled, *fill_in.field_updates(self.form, recipe.PERIODS, periods)]
 
-    def _filled_in(self, filled: str, raw: dict[str, Any], *, leaves_preset: bool) -> list[Any]:
-        changes, filled = fill_in.by_rules(self.form, self.rules, filled, raw, leaves_preset=leaves_preset)
-        return [filled, *fill_in.updates_of(self.form, FITTED_FIELDS, changes)]
+    def _update_fitted(self, filled: str, raw: dict[str, Any], *, leaves_preset: bool) -> list[Any]:
+        changes, filled = fill_in.recommend_values(
+            self.form, self.rules, filled, raw, leaves_preset=leaves_preset
+        )
+        return [filled, *fill_in.field_updates(self.form, FITTED_FIELDS, changes)]
 
     def _fit_model(self, model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any]:
         sizes, strategies = self.form.size_choices(model, dataset), self.form.strategy_choices(model)
@@ -455,25 +465,26 @@ class Choices:
         )
 
     def _choose_own_data(self, filled: str, *values: Any) -> list[Any]:
-        own = next(iter(self.form.catalogue.own_data))
-        changed = [
-            own if name == "dataset" else value for name, value in zip(self.form.names, values, strict=True)
+        own_name = next(iter(self.form.catalogue.own_data))
+        new_values = [
+            own_name if name == "dataset" else value
+            for name, value in zip(self.form.names, values, strict=True)
         ]
-        return [gr.update(value=own), *self._fit_dataset(filled, *changed)]
+        return [gr.update(value=own_name), *self._fit_dataset(filled, *new_values)]
 
     def _offer_data(self, request: gr.Request) -> tuple[Any, str, str]:
         catalogue = self.form.catalogue = self.source.get()
         # A form for a checkpoint offers only the data sets of its task.
-        starts = form_module.START_FIELD in request.query_params
+        has_start = form_module.START_FIELD in request.query_params
         return (
-            gr.skip() if starts else gr.update(choices=self.form.dataset_choices()),
+            gr.skip() if has_start else gr.update(choices=self.form.dataset_choices()),
             dataset_groups(self.form),
             unavailable(catalogue, may_install=current_user().is_teacher),
         )
 
     def _show_fine_tuning(self, model: str) -> Any:
-        picked = self.form.catalogue.models.get(model)
-        return gr.update(visible=bool(picked and picked.may_have_path))
+        selected = self.form.catalogue.models.get(model)
+        return gr.update(visible=bool(selected and selected.may_have_path))
 
 
 def _offer_warm_up(is_on: bool, steps: Any, ratio: Any) -> Any:
@@ -495,19 +506,19 @@ DECIDING = ("partition", "num_nodes", "gpu_type", "device")
 class WhereGroup:
     """The fields by which an engine selects where a run trains, and the events that follow their changes."""
 
-    def __init__(self, form: Form, api: Api, asked: Mapping[str, PlacementField]) -> None:
-        self._form, self._api, self._asked = form, api, asked
+    def __init__(self, form: Form, api: Api, engine_fields: Mapping[str, PlacementField]) -> None:
+        self._form, self._api, self._engine_fields = form, api, engine_fields
 
     def add_controls(self) -> None:
         """Lay out the fields, if the engine has any."""
-        if not self._asked:
+        if not self._engine_fields:
             return
         gr.HTML('<h2 class="ddp-folds-title">Where</h2>')
         with gr.Group(elem_id="where"):
             for row in ROWS:
                 with gr.Row():
-                    self._form.add_controls(*(name for name in row if name in self._asked))
-        folded = [name for name in FOLDED_WHERE if name in self._asked]
+                    self._form.add_controls(*(name for name in row if name in self._engine_fields))
+        folded = [name for name in FOLDED_WHERE if name in self._engine_fields]
         if folded:
             with (
                 gr.Group(elem_classes="ddp-folds"),
@@ -523,19 +534,19 @@ class WhereGroup:
         Args:
             demo: the Blocks that contain the controls.
         """
-        if not self._asked:
+        if not self._engine_fields:
             return
         fields = self._form.controls
-        everything = list(fields.values())
-        adapted = [fields[name] for name in self._adapted()]
+        all_controls = list(fields.values())
+        adapted = [fields[name] for name in self._adapted_names()]
         deciding = [fields[name] for name in DECIDING if name in fields]
-        changed = [demo.load, *(field.change for field in deciding)]
-        gr.on(changed, self._adapt, everything, adapted, **BESIDE_PREVIEW)
+        change_events = [demo.load, *(field.change for field in deciding)]
+        gr.on(change_events, self._adapt, all_controls, adapted, **BESIDE_PREVIEW)
         # Reduce the number of ranks only after user input.
         ranks = fields["nproc_per_node"]
-        gr.on([field.input for field in deciding], self._fit_ranks, everything, ranks, **QUIET)
+        gr.on([field.input for field in deciding], self._fit_ranks, all_controls, ranks, **QUIET)
 
-    def _adapted(self) -> list[str]:
+    def _adapted_names(self) -> list[str]:
         return [
             name
             for name in ("partition", "gpu_type", "num_nodes", "nproc_per_node")
@@ -546,30 +557,30 @@ class WhereGroup:
         """Update the options: free partitions, GPU types, and the maximum number of nodes and ranks."""
         config = self._config(values)
         if config is None:
-            return [gr.skip() for _ in self._adapted()]
-        here = self._api.machine(config)
-        return [self._update(name, here) for name in self._adapted()]
+            return [gr.skip() for _ in self._adapted_names()]
+        machine = self._api.machine(config)
+        return [self._update(name, machine) for name in self._adapted_names()]
 
-    def _update(self, name: str, here: Machine) -> Any:
+    def _update(self, name: str, machine: Machine) -> Any:
         if name == "nproc_per_node":
-            label, info = self._form.ranks_label(here)
+            label, info = self._form.ranks_label(machine)
             return gr.update(label=label, info=info)
         if name == "num_nodes":
-            most = f"Up to {here.num_nodes} nodes" if here.num_nodes > 1 else "1 node"
-            return gr.update(info=f"{most} of the partition, each with the same number of ranks.")
-        offered = [(choice.label, choice.value) for choice in here.placement_fields[name].choices]
+            limit_text = f"Up to {machine.num_nodes} nodes" if machine.num_nodes > 1 else "1 node"
+            return gr.update(info=f"{limit_text} of the partition, each with the same number of ranks.")
+        options = [(choice.label, choice.value) for choice in machine.placement_fields[name].choices]
         if name == "gpu_type":
             # Hidden if there is a single type, because the first option means any type.
             info = "The type of the GPUs that the ranks train on."
-            return gr.update(choices=offered, info=info, visible=len(offered) > 2 or "hidden")
-        return gr.update(choices=offered, info="Nodes that the job may run on, with their free resources.")
+            return gr.update(choices=options, info=info, visible=len(options) > 2 or "hidden")
+        return gr.update(choices=options, info="Nodes that the job may run on, with their free resources.")
 
     def _fit_ranks(self, *values: Any) -> Any:
         config = self._config(values)
         if config is None:
             return gr.skip()
-        most = self._api.machine(config).max_ranks(config.device)
-        return most if 0 < most < config.nproc_per_node else gr.skip()
+        max_ranks = self._api.machine(config).max_ranks(config.device)
+        return max_ranks if 0 < max_ranks < config.nproc_per_node else gr.skip()
 
     def _config(self, values: tuple[Any, ...]) -> Config | None:
         """Parse the fields that affect the options; None if one of them is invalid."""
@@ -582,5 +593,5 @@ class WhereGroup:
 
 
 def _title(names: list[str]) -> str:
-    first, *others = (config_module.settings()[name].label for name in names)
-    return ", ".join([first, *(label if label.isupper() else label.lower() for label in others)])
+    first, *other_labels = (config_module.settings()[name].label for name in names)
+    return ", ".join([first, *(label if label.isupper() else label.lower() for label in other_labels)])

@@ -29,7 +29,7 @@ MAX_CHARACTERS = 10_000
 Json = TypeVar("Json", dict[str, Any], list[Any])
 # JavaScript that returns the suggestions clicked since the last request (see assets/js/train/form.js). Gradio
 # expects an array with one value per input of `suggestion_updates`.
-CLICKED = """(_, reading) => {
+CLICKED_JS = """(_, reading) => {
   const place = document.getElementById("suggestion");
   const clicked = place.dataset.values ?? "[]";
   delete place.dataset.values;
@@ -37,42 +37,44 @@ CLICKED = """(_, reading) => {
 }"""
 
 
-def suggestion_button(values: Mapping[str, Any], words: str) -> str:
+def suggestion_button(values: Mapping[str, Any], label: str) -> str:
     """Return a button that sets these fields; assets/js/train/form.js handles its clicks."""
-    sent = html.escape(json.dumps(dict(values)), quote=True)
-    return f'<button type="button" class="ddp-suggestion" data-values="{sent}">{as_html(words)}</button>'
+    values_json = html.escape(json.dumps(dict(values)), quote=True)
+    return (
+        f'<button type="button" class="ddp-suggestion" data-values="{values_json}">{as_html(label)}</button>'
+    )
 
 
-def suggestion_updates(form: Form, sent: str, reading: str = "") -> list[Any]:
+def suggestion_updates(form: Form, suggestions_json: str, reading: str = "") -> list[Any]:
     """Return updates that set the controls of `FIELDS` to suggested values; others stay unchanged.
 
     Args:
-        sent: JSON array of the suggestions, each an object; a later one overrides an earlier one.
+        suggestions_json: JSON array of the suggestions, each an object; a later one overrides an earlier one.
         reading: current value of `data_reading`, which a suggestion may change in part.
     """
     values: dict[str, Any] = {}
-    for suggestion in _loaded(sent, list):
+    for suggestion in _parse_json(suggestions_json, list):
         if not isinstance(suggestion, dict):
             continue
         values |= suggestion
         if change := suggestion.get("data_reading"):
             values["data_reading"] = reading = merge_suggestion(reading, change)
-    return updates_of(form, FIELDS, values)
+    return field_updates(form, FIELDS, values)
 
 
 def merge_suggestion(reading: str, change: Any) -> str:
     """Merge a change into `data_reading`, both JSON objects; null removes a name."""
-    current = _loaded(reading, dict)
-    for name, value in (change if isinstance(change, dict) else _loaded(change, dict)).items():
+    current = _parse_json(reading, dict)
+    for name, value in (change if isinstance(change, dict) else _parse_json(change, dict)).items():
         if isinstance(value, dict) and isinstance(old := current.get(name, {}), dict):
-            kept = {key: each for key, each in {**old, **value}.items() if each is not None}
-            value = kept or None
+            merged = {key: entry for key, entry in {**old, **value}.items() if entry is not None}
+            value = merged or None
         current[name] = value
     current = {name: value for name, value in current.items() if value is not None}
     return json.dumps(current, ensure_ascii=False) if current else ""
 
 
-def _loaded(text: Any, kind: type[Json]) -> Json:
+def _parse_json(text: Any, kind: type[Json]) -> Json:
     """Return the value of JSON text; an empty value if the text is not JSON or of another type."""
     try:
         values = json.loads(text)
@@ -81,30 +83,29 @@ def _loaded(text: Any, kind: type[Json]) -> Json:
     return values if isinstance(values, kind) else kind()
 
 
-MAX_SHOWN_PROBLEMS = 60
+MAX_PROBLEM_VALUE = 60
 
 
 def problem_text(error: ConfigError, form: Form) -> str:
     """Return the problems as text, one per line."""
     return visible(
-        "\n".join(
-            f"{label}: {words}" if label else words for label, words, _ in _labelled_problems(error, form)
-        )
+        "\n".join(f"{label}: {text}" if label else text for label, text, _ in _labelled_problems(error, form))
     )
 
 
 def problem_html(error: ConfigError, form: Form) -> str:
     """Return the problems as a list; assets/js/train/form.js marks the fields that it names."""
     lines = []
-    for label, words, problem in _labelled_problems(error, form):
-        kind = "ddp-missing" if _is_missing(problem) else "ddp-wrong"
+    for label, text, problem in _labelled_problems(error, form):
+        css_class = "ddp-missing" if _is_missing(problem) else "ddp-wrong"
         name = html.escape(problem.field, quote=True)
-        begin = f'<button type="button" data-go-to="{name}">{as_html(label)}</button>: ' if label else ""
-        click = ""
+        field_link = f'<button type="button" data-go-to="{name}">{as_html(label)}</button>: ' if label else ""
+        button = ""
         if problem.suggestion is not None:
-            click = suggestion_button({problem.field: problem.suggestion}, f"Use {problem.suggestion:,}")
+            button = suggestion_button({problem.field: problem.suggestion}, f"Use {problem.suggestion:,}")
         lines.append(
-            f'<li class="{kind}" data-field="{name}">{begin}<span>{as_html(words)}</span> {click}</li>'
+            f'<li class="{css_class}" data-field="{name}">{field_link}'
+            f"<span>{as_html(text)}</span> {button}</li>"
         )
     return (
         '<div class="ddp-problems" role="group" aria-label="This cannot be started">'
@@ -116,26 +117,26 @@ def _labelled_problems(error: ConfigError, form: Form) -> Iterator[tuple[str, st
     """Yield each problem with its field's label (empty if it is not in the form) and its text."""
     for problem in error.problems:
         label = str(getattr(form.controls.get(problem.field), "label", "") or "")
-        yield label, _problem_words(problem) if label else str(problem), problem
+        yield label, _problem_text(problem) if label else str(problem), problem
 
 
-def _problem_words(problem: Problem) -> str:
+def _problem_text(problem: Problem) -> str:
     if _is_missing(problem):
         return f"not filled in. Allowed: {problem.allowed}."
     value = str(problem.value)
-    shown = value if len(value) <= MAX_SHOWN_PROBLEMS else value[: MAX_SHOWN_PROBLEMS - 1] + "…"
+    value_text = value if len(value) <= MAX_PROBLEM_VALUE else value[: MAX_PROBLEM_VALUE - 1] + "…"
     if value[:1].isalpha():
-        shown = f"“{shown}”"  # quoted, because otherwise the sentence would begin in lower case
-    return f"{shown} is not possible. Allowed: {problem.allowed}."
+        value_text = f"“{value_text}”"  # quoted, because otherwise the sentence would begin in lower case
+    return f"{value_text} is not possible. Allowed: {problem.allowed}."
 
 
 def _is_missing(problem: Problem) -> bool:
     return problem.value is None or str(problem.value).strip() == ""
 
 
-MOST_LISTED = 12
-MAX_SHOWN = 40
-LEFT_OUT = "That run was broken on purpose. This form does not contain the mistake."
+MAX_LISTED = 12
+MAX_VALUE_SHOWN = 40
+MISTAKE_LEFT_OUT = "That run was broken on purpose. This form does not contain the mistake."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,28 +181,30 @@ def changes_html(
         filled_from: name and configuration of the run that filled in the form.
         defaults: default values for this data set and model; None: the values with which the form opens.
     """
-    usual = form.usual_values()
-    from_defaults = list_changes(form, catalogue, usual if defaults is None else defaults, now)
+    opening_values = form.usual_values()
+    from_defaults = list_changes(form, catalogue, opening_values if defaults is None else defaults, now)
 
     def is_chosen(preset: form_module.Preset) -> bool:
         has_rules = preset.values.keys() <= form_module.WHAT_IS_TRAINED
-        others = defaults if has_rules and defaults is not None else form.unset_values()
-        return not list_changes(form, catalogue, {**others, **preset.values}, now)
+        base_values = defaults if has_rules and defaults is not None else form.unset_values()
+        return not list_changes(form, catalogue, {**base_values, **preset.values}, now)
 
-    topics = Counter(topic_of(change.name) for change in from_defaults)
+    topics = Counter(field_topic(change.name) for change in from_defaults)
     chosen = next((preset.name for preset in form_module.PRESETS if is_chosen(preset)), "")
     values = {
-        name: now[name] for name in form.names if name in now and not _is_same(usual.get(name), now[name])
+        name: now[name]
+        for name in form.names
+        if name in now and not _is_same(opening_values.get(name), now[name])
     }
     attributes = (
         f'data-preset="{chosen}" data-topics="{html.escape(json.dumps(topics), quote=True)}" '
         f'data-values="{html.escape(json.dumps(values), quote=True)}"'
     )
-    words = _summary(form, catalogue, from_defaults, filled_from, now)
-    return f'<p class="ddp-changes" role="status" {attributes}>{words}</p>'
+    summary = _summary(form, catalogue, from_defaults, filled_from, now)
+    return f'<p class="ddp-changes" role="status" {attributes}>{summary}</p>'
 
 
-def topic_of(name: str) -> str:
+def field_topic(name: str) -> str:
     """Return the topic whose fold contains a field; a strategy's own options belong to "parallel"."""
     setting = config_module.settings().get(name)
     if setting is None:
@@ -225,7 +228,7 @@ def _summary(
         if change.name != form_module.START_FIELD
     ]
     was_left_out = before.get("mistake", NO_MISTAKE) != NO_MISTAKE and now.get("mistake") == NO_MISTAKE
-    note = " " + LEFT_OUT if was_left_out else ""
+    note = " " + MISTAKE_LEFT_OUT if was_left_out else ""
     if not changes:
         return f"Same settings as {as_html(name)}."
     return f"Same settings as {as_html(name)}, except: {_change_list(changes, catalogue)}{note}"
@@ -235,10 +238,10 @@ def _change_list(changes: list[Change], catalogue: Catalogue) -> str:
     listed = [
         f"<span><b>{as_html(change.label)}</b> {_value(change.before, change.name, catalogue)} "
         f"→ {_value(change.now, change.name, catalogue)}</span>"
-        for change in changes[:MOST_LISTED]
+        for change in changes[:MAX_LISTED]
     ]
-    if len(changes) > MOST_LISTED:
-        listed.append(f"<span>and {len(changes) - MOST_LISTED} more</span>")
+    if len(changes) > MAX_LISTED:
+        listed.append(f"<span>and {len(changes) - MAX_LISTED} more</span>")
     return " · ".join(listed)
 
 
@@ -257,7 +260,7 @@ def _value(value: Any, name: str, catalogue: Catalogue) -> str:
     entry = entries.get(name, {}).get(str(value))
     label = entry.label if entry else labels.get(str(value), value)
     text = f"{value:g}" if isinstance(value, float) else str(label)
-    return as_html(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")
+    return as_html(text if len(text) <= MAX_VALUE_SHOWN else text[: MAX_VALUE_SHOWN - 1] + "…")
 
 
 def _is_same(before: Any, now: Any) -> bool:
@@ -279,40 +282,44 @@ Rules = Callable[[dict[str, Any]], dict[str, Any]]
 
 def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
     """Return updates that set every control: to these values, and all others to their defaults."""
-    wanted = form.unset_values() | dict(values)
+    all_values = form.unset_values() | dict(values)
     choices = {
-        "model": form.model_choices(str(wanted["dataset"])),
-        "model_size": form.size_choices(str(wanted["model"]), str(wanted["dataset"])),
-        "strategy": form.strategy_choices(str(wanted["model"])),
+        "model": form.model_choices(str(all_values["dataset"])),
+        "model_size": form.size_choices(str(all_values["model"]), str(all_values["dataset"])),
+        "strategy": form.strategy_choices(str(all_values["model"])),
     }
-    starts = bool(wanted[form_module.START_FIELD])
-    choices["dataset"] = form.dataset_choices(str(wanted["dataset"]) if starts else "")
+    has_start = bool(all_values[form_module.START_FIELD])
+    choices["dataset"] = form.dataset_choices(str(all_values["dataset"]) if has_start else "")
     changes = []
     for name in form.names:
-        more: dict[str, Any] = {"choices": choices[name]} if name in choices else {}
+        options: dict[str, Any] = {"choices": choices[name]} if name in choices else {}
         if name in form_module.FIXED_BY_START:
-            more["interactive"] = not starts
-        changes.append(gr.update(value=form.shown(name, wanted[name]), **more))
+            options["interactive"] = not has_start
+        changes.append(gr.update(value=form.to_control_value(name, all_values[name]), **options))
     return changes
 
 
-def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
+def preset_replacements(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that replace a preset's when the user selects another data set or model.
 
     Empty if the user has edited one of the preset's values.
     """
     unset = form.unset_values()
     for preset in form_module.PRESETS:
-        own = {
+        preset_values = {
             name: value for name, value in preset.values.items() if name not in form_module.WHAT_IS_TRAINED
         }
         is_left = any(preset.values[name] != raw[name] for name in ("dataset", "model"))
-        if own and is_left and all(_is_shown(form, name, raw[name], value) for name, value in own.items()):
-            return {name: unset[name] for name in own}
+        if (
+            preset_values
+            and is_left
+            and all(_is_shown(form, name, raw[name], value) for name, value in preset_values.items())
+        ):
+            return {name: unset[name] for name in preset_values}
     return {}
 
 
-def by_rules(
+def recommend_values(
     form: Form, rules: Rules, filled: str, raw: Mapping[str, Any], *, leaves_preset: bool
 ) -> tuple[dict[str, Any], str]:
     """Return recommended values for a new data set, model or number of ranks, and the new `filled`.
@@ -326,34 +333,35 @@ def by_rules(
     """
     if not filled and not leaves_preset:
         return {}, filled
-    changes = without_preset(form, raw) if leaves_preset else {}
+    changes = preset_replacements(form, raw) if leaves_preset else {}
     now = {**raw, **changes}
     before = json.loads(filled) if filled else form.unset_values()
     untouched = [
         name for name in recipe.FIELDS if name in before and _is_shown(form, name, now[name], before[name])
     ]
-    found = rules({name: value for name, value in now.items() if name not in untouched})
+    recommended = rules({name: value for name, value in now.items() if name not in untouched})
     # Without a rule, for example before own data was inspected, fields return to their defaults.
     if leaves_preset:
         changes |= {name: form.unset_values()[name] for name in untouched}
-    changes |= found
+    changes |= recommended
     return changes, json.dumps({name: changes.get(name, before[name]) for name in untouched})
 
 
 def defaults_for(form: Form, rules: Rules, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults of all fields for this data set and model; these two keep their usual defaults."""
-    usual = form.usual_values()
-    picked = {name: usual[name] for name in ("dataset", "model")}
-    if all(raw[name] == value for name, value in picked.items()):
-        return usual
-    found = rules(without_rules(raw))
-    return form.unset_values() | picked | found
+    opening_values = form.usual_values()
+    selected = {name: opening_values[name] for name in ("dataset", "model")}
+    if all(raw[name] == value for name, value in selected.items()):
+        return opening_values
+    recommended = rules(without_rules(raw))
+    return form.unset_values() | selected | recommended
 
 
-def updates_of(form: Form, names: Iterable[str], values: Mapping[str, Any]) -> list[Any]:
+def field_updates(form: Form, names: Iterable[str], values: Mapping[str, Any]) -> list[Any]:
     """Return updates that set these fields' controls to `values`; fields without a value stay unchanged."""
     return [
-        gr.update(value=form.shown(name, values[name])) if name in values else gr.skip() for name in names
+        gr.update(value=form.to_control_value(name, values[name])) if name in values else gr.skip()
+        for name in names
     ]
 
 
@@ -364,17 +372,17 @@ def without_rules(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def filled_by_rules(form: Form, rules: Rules, raw: Mapping[str, Any]) -> str:
     """Return JSON of the fields whose value in a complete configuration equals the recommended one."""
-    found = rules(without_rules(raw))
+    recommended = rules(without_rules(raw))
     return json.dumps(
-        {name: value for name, value in found.items() if _is_shown(form, name, raw[name], value)}
+        {name: value for name, value in recommended.items() if _is_shown(form, name, raw[name], value)}
     )
 
 
-def _is_shown(form: Form, name: str, value: Any, wanted: Any) -> bool:
+def _is_shown(form: Form, name: str, value: Any, expected: Any) -> bool:
     """Return True if a control displays a value: 0.010 equals 0.01."""
-    shown, other = form.shown(name, value), form.shown(name, wanted)
+    shown_text, expected_text = form.to_control_value(name, value), form.to_control_value(name, expected)
     try:
-        return shown == other or float(shown) == float(other)
+        return shown_text == expected_text or float(shown_text) == float(expected_text)
     except (TypeError, ValueError):
         return False
 
@@ -387,20 +395,20 @@ def parse_saved_values(form: Form, text: str) -> dict[str, Any] | None:
     if not text or len(text) > MAX_KEPT_CHARACTERS:
         return None
     try:
-        kept = json.loads(text)
+        saved = json.loads(text)
     except ValueError:
         return None
     # Without changes, filling in the form could only overwrite what the user is typing.
     if (
-        not kept
-        or not isinstance(kept, dict)
-        or not all(isinstance(value, SCALARS) for value in kept.values())
+        not saved
+        or not isinstance(saved, dict)
+        or not all(isinstance(value, SCALARS) for value in saved.values())
     ):
         return None
-    return form.usual_values() | {name: value for name, value in kept.items() if name in form.controls}
+    return form.usual_values() | {name: value for name, value in saved.items() if name in form.controls}
 
 
-def config_of_run(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
+def read_run_config(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the configuration of the run that a URL names, with the URL's changes applied.
 
     An intentional mistake of that run is omitted unless the URL requests it, so that a user does not repeat
@@ -410,15 +418,15 @@ def config_of_run(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
         ValueError: if the run does not exist or a change is invalid; the message gives the reason.
     """
     run = store.open(query.get("from", ""))
-    before = run.read_config().to_json() | {"mistake": NO_MISTAKE}
-    known = config_module.settings()
+    original = run.read_config().to_json() | {"mistake": NO_MISTAKE}
+    settings = config_module.settings()
     changes = {
         name: _from_text(name, value)
         for name, value in query.items()
-        if name in known or options.NAME.fullmatch(name)
+        if name in settings or options.NAME.fullmatch(name)
     }
-    config: Config = config_module.parse(before | changes)
-    if config.start_from and config.start_from == before["start_from"]:
+    config: Config = config_module.parse(original | changes)
+    if config.start_from and config.start_from == original["start_from"]:
         source = config.start_from.rpartition("/")[0]
         if not store.has_source(run, source):
             raise ValueError(f"run {run.run_id} started from a checkpoint of {source}, which was deleted")

@@ -24,7 +24,7 @@ class Preset:
 
     name: str
     title: str
-    words: str
+    description: str
     values: Mapping[str, Any]
 
 
@@ -32,7 +32,7 @@ PRESETS = (
     Preset(
         name="fashion",
         title="Fashion-MNIST, a first run",
-        words="A small network learns to classify clothes. See which images it gets wrong.",
+        description="A small network learns to classify clothes. See which images it gets wrong.",
         # Takes about 110 CPU seconds. Random crops and weight decay prevent overfitting to the 8,000 images.
         values={
             "dataset": "fashion_mnist",
@@ -45,13 +45,13 @@ PRESETS = (
     Preset(
         name="austen",
         title="Write like Jane Austen",
-        words="A GPT learns English letter by letter. Every ten seconds it writes a sample.",
+        description="A GPT learns English letter by letter. Every ten seconds it writes a sample.",
         values={"dataset": "austen", "model": "gpt"},
     ),
     Preset(
         name="moons",
         title="Two moons, watch the boundary",
-        words="The plane is coloured by the predicted class. Watch the decision boundary bend.",
+        description="The plane is coloured by the predicted class. Watch the decision boundary bend.",
         values={
             "dataset": "moons",
             "model": "tabular_mlp",
@@ -65,8 +65,8 @@ PRESETS = (
     Preset(
         name="scaling",
         title="How much do more GPUs help?",
-        words="Train 300 steps of a network that keeps the cores busy, then again with fewer or more ranks. "
-        "Select both runs under Runs and compare them.",
+        description="Train 300 steps of a network that keeps the cores busy, then again with fewer or more "
+        "ranks. Select both runs under Runs and compare them.",
         values={
             "dataset": "fashion_mnist",
             "model": "resnet",
@@ -140,18 +140,25 @@ class Form:
     """
 
     def __init__(
-        self, catalogue: Catalogue, machine: Machine, asked: Mapping[str, PlacementField] | None = None
+        self,
+        catalogue: Catalogue,
+        machine: Machine,
+        engine_fields: Mapping[str, PlacementField] | None = None,
     ) -> None:
         self.catalogue = catalogue
         self._machine = machine
         # Fields by which the engine selects where a run trains.
-        self._asked = dict(asked or {})
+        self._engine_fields = dict(engine_fields or {})
         self._own_options = catalogue.own_options()
         self._unset = (
             config_module.default_values()
             | {name: option.default for name, option in self._own_options.items()}
             | {"nproc_per_node": machine.default_ranks()}
-            | {name: field.default for name, field in self._asked.items() if field.default is not None}
+            | {
+                name: field.default
+                for name, field in self._engine_fields.items()
+                if field.default is not None
+            }
         )
         self._defaults = self._unset | dict(PRESETS[0].values)
         self.controls: dict[str, Control] = {}
@@ -166,11 +173,11 @@ class Form:
 
     def fields_of_topic(self, topic: str) -> list[str]:
         """Return the fields of a topic that have no separate section on the page."""
-        placed = (*OWN_DATA_FIELDS, *FINE_TUNING_FIELDS, START_FIELD)
+        separate_fields = (*OWN_DATA_FIELDS, *FINE_TUNING_FIELDS, START_FIELD)
         names = [
             name
             for name, setting in config_module.settings().items()
-            if setting.topic == topic and name not in placed
+            if setting.topic == topic and name not in separate_fields
         ]
         return [*names, *self._own_options] if topic == "parallel" else names
 
@@ -190,13 +197,13 @@ class Form:
         """Return the values of fields that neither a preset nor the user has set, by field."""
         return dict(self._unset)
 
-    def shown(self, name: str, value: Any) -> Any:
+    def to_control_value(self, name: str, value: Any) -> Any:
         """Convert a field's value to the value of its control."""
         control = self.controls[name]
         if isinstance(control, gr.CheckboxGroup):
             # Omit lines that the administrator has withdrawn.
-            offered = [choice for _, choice in control.choices]
-            return [line for line in str(value or "").splitlines() if line in offered]
+            options = [choice for _, choice in control.choices]
+            return [line for line in str(value or "").splitlines() if line in options]
         if isinstance(control, gr.Textbox):
             return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
         return value
@@ -215,20 +222,20 @@ class Form:
                 del raw[name]
         return raw
 
-    def depending(self) -> dict[str, list[str]]:
+    def dependent_fields(self) -> dict[str, list[str]]:
         """Return the fields that are relevant only for some values of another field, by that field."""
-        found: dict[str, list[str]] = {}
+        dependent: dict[str, list[str]] = {}
         for name in [*config_module.settings(), *self._own_options]:
             if (only_with := self.catalogue.only_with(name)) is not None:
-                found.setdefault(only_with[0], []).append(name)
-        return found
+                dependent.setdefault(only_with[0], []).append(name)
+        return dependent
 
-    def shown_if_meant(self, other: str, value: Any) -> Any:
+    def show_relevant(self, deciding: str, value: Any) -> Any:
         """Show or hide fields, such as momentum, that depend on the value of another field."""
         # "hidden" rather than False keeps the control and its value in the document.
         updates = [
-            gr.update(visible=self.catalogue.is_applicable(name, {other: value}) or "hidden")
-            for name in self.depending()[other]
+            gr.update(visible=self.catalogue.is_applicable(name, {deciding: value}) or "hidden")
+            for name in self.dependent_fields()[deciding]
         ]
         # with one output, Gradio treats a list as the value
         return updates if len(updates) > 1 else updates[0]
@@ -244,13 +251,13 @@ class Form:
 
     def grouped_datasets(self) -> list[tuple[str, str, str]]:
         """Return (label, name, group) of each data set, sorted by group; own data is last."""
-        found = [
+        entries = [
             (dataset.label, dataset.name, DATASET_GROUPS.get(dataset.task, OTHER_DATASETS))
             for dataset in self.catalogue.datasets.values()
         ]
         order = [*dict.fromkeys(DATASET_GROUPS.values()), OTHER_DATASETS]
-        found.sort(key=lambda entry: order.index(entry[2]))
-        return found + [(f"{label}…", name, "Your own") for name, label in self.catalogue.own_data.items()]
+        entries.sort(key=lambda entry: order.index(entry[2]))
+        return entries + [(f"{label}…", name, "Your own") for name, label in self.catalogue.own_data.items()]
 
     def model_choices(self, dataset: str) -> list[tuple[str, str]]:
         """Return (label, name) of the models that can learn from a data set."""
@@ -268,8 +275,8 @@ class Form:
         choices = []
         for number, size in enumerate(model.sizes):
             count = size.num_parameters.get(dataset)
-            words = f"{size.name}: {size.description}" + (f", {count:,} parameters" if count else "")
-            choices.append((words, size.name if number else ""))
+            label = f"{size.name}: {size.description}" + (f", {count:,} parameters" if count else "")
+            choices.append((label, size.name if number else ""))
         return choices
 
     def strategy_choices(self, model_name: str) -> list[tuple[str, str]]:
@@ -298,13 +305,13 @@ class Form:
         kind, is_optional = (
             config_module.type_of(name) if option is None else options_module.type_of(option.hint)
         )
-        if name in self._asked and self._asked[name].choices:
-            return _asked_choice(self._asked[name], common)
+        if name in self._engine_fields and self._engine_fields[name].choices:
+            return _engine_choice(self._engine_fields[name], common)
         if name == "label_column":
             # The first inspection adds the columns of the table.
-            return _choice(choices=[("found automatically", "")], **common)
+            return _dropdown(choices=[("found automatically", "")], **common)
         if setting.catalog or setting.choices:
-            return _choice(choices=self._choices(setting), **common)
+            return _dropdown(choices=self._choices(setting), **common)
         if kind is bool:
             return gr.Checkbox(**common)
         if kind is int and not is_optional:
@@ -322,8 +329,8 @@ class Form:
         if name == "nproc_per_node":
             return self.ranks_label(self._machine)
         if name == "num_workers":
-            most = self._machine.max_loader_processes
-            return setting.label, f"{setting.help} The limit for all ranks together is {most}."
+            limit = self._machine.max_loader_processes
+            return setting.label, f"{setting.help} The limit for all ranks together is {limit}."
         return setting.label, setting.help
 
     def refresh_ranks(self, machine: Machine) -> dict[str, Any]:
@@ -336,15 +343,15 @@ class Form:
 
     def ranks_label(self, machine: Machine) -> tuple[str, str]:
         """Return label and help of the number of ranks on a machine."""
-        each = "On each machine. " if machine.num_nodes > 1 else ""
+        prefix = "On each machine. " if machine.num_nodes > 1 else ""
         if machine.num_gpus:
-            used = machine.gpu_use()
-            there = f" {machine.num_gpus} GPU{'s' if machine.num_gpus != 1 else ''}, {used}." if used else ""
+            use = machine.gpu_use()
+            note = f" {machine.num_gpus} GPU{'s' if machine.num_gpus != 1 else ''}, {use}." if use else ""
             label = f"GPUs (up to {machine.max_ranks('cuda')})"
-            return label, f"{each}One process trains on each GPU.{there}"
-        there = "No GPU here" if machine.gpu_obstacle is None else "The GPUs here cannot be used"
+            return label, f"{prefix}One process trains on each GPU.{note}"
+        note = "No GPU here" if machine.gpu_obstacle is None else "The GPUs here cannot be used"
         label = f"CPU ranks (up to {machine.max_cpu_ranks})"
-        return label, f"{each}{there}: each rank is a process on the CPU."
+        return label, f"{prefix}{note}: each rank is a process on the CPU."
 
     def _choices(self, setting: Setting) -> list[tuple[str, str]]:
         if setting.catalog == "models":
@@ -366,36 +373,36 @@ def as_number(text: str, *, is_whole: bool) -> str:
     Args:
         is_whole: read groups of three digits as thousands: 1,000 and 1.000.
     """
-    found = _SEPARATORS.sub("", text)
-    if _ENGLISH.fullmatch(found) or (is_whole and _GROUPS.fullmatch(found)):
-        found = found.replace(",", "")
-        found = found.replace(".", "") if is_whole else found
-    elif _CONTINENTAL.fullmatch(found):
-        found = found.replace(".", "").replace(",", ".")
-    elif found.count(",") == 1:
-        found = found.replace(",", ".")
+    number = _SEPARATORS.sub("", text)
+    if _ENGLISH.fullmatch(number) or (is_whole and _GROUPS.fullmatch(number)):
+        number = number.replace(",", "")
+        number = number.replace(".", "") if is_whole else number
+    elif _CONTINENTAL.fullmatch(number):
+        number = number.replace(".", "").replace(",", ".")
+    elif number.count(",") == 1:
+        number = number.replace(",", ".")
     try:
-        float(found)
+        float(number)
     except ValueError:
         return text
-    return found
+    return number
 
 
-def _asked_choice(asked: PlacementField, common: dict[str, Any]) -> gr.Dropdown | gr.CheckboxGroup:
+def _engine_choice(field: PlacementField, common: dict[str, Any]) -> gr.Dropdown | gr.CheckboxGroup:
     """Create the control of a field whose choices the engine defines."""
-    choices = [(choice.label, choice.value) for choice in asked.choices]
-    if asked.is_several:
+    choices = [(choice.label, choice.value) for choice in field.choices]
+    if field.is_several:
         return gr.CheckboxGroup(choices=choices, **{**common, "value": str(common["value"]).splitlines()})
-    return _choice(choices=choices, **common)
+    return _dropdown(choices=choices, **common)
 
 
-def _choice(**about: Any) -> gr.Dropdown:
+def _dropdown(**options: Any) -> gr.Dropdown:
     """Create a dropdown whose value the plan validates, with better messages than Gradio's.
 
     Gradio's validation rejects a value that was selected just before the choices changed, although the user
     made no mistake. Users cannot type into it, so all "custom" values are former choices. `filterable` is set
     afterwards because Gradio ignores one of the two options when both are passed.
     """
-    dropdown = gr.Dropdown(allow_custom_value=True, **about)
+    dropdown = gr.Dropdown(allow_custom_value=True, **options)
     dropdown.filterable = False
     return dropdown

@@ -42,7 +42,7 @@ MAX_CELL = 60
 MAX_ACTION = 90
 MAX_DECISION = 300
 MAX_DECISIONS_SHOWN = 100
-MUCH = 0.05  # if more than this share of the samples is excluded, the button shows the numbers
+LARGE_SHARE = 0.05  # if more than this share of the samples is excluded, the button shows the numbers
 
 TO_BE_PREDICTED = " <small>to be predicted</small>"
 NOT_INSPECTED = (
@@ -51,33 +51,34 @@ NOT_INSPECTED = (
     "data.</p></div>"
 )
 _NEAR_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
-NOT_YET = _NEAR_START.format(
+NOT_INSPECTED_NOTE = _NEAR_START.format(
     '<li class="ddp-missing" data-field="data_path"><span class="ddp-not-inspected">Your data is '
     "not inspected yet. This happens when you leave the field of its path, or press “Inspect”.</span>"
     '<span class="ddp-being-inspected">Your data is being inspected…</span></li>'
 )
 # Without a <span>, problems.js marks the field but adds no text: the full text is already below the field.
-_FAULTY = _NEAR_START.format(
+_DATA_PROBLEM_NOTE = _NEAR_START.format(
     '<li class="ddp-wrong" data-field="data_path">'
     '<button type="button" data-go-to="data_path">{}</button>: '
     "the data cannot be used yet. The problems are listed there.</li>"
 )
 
 
-def faulty(label: str) -> str:
+def data_problem_note(label: str) -> str:
     """Return a note for the Start button that the data has problems, with a link to the path field."""
-    return _FAULTY.format(as_html(label))
+    return _DATA_PROBLEM_NOTE.format(as_html(label))
 
 
-def failed(error: Exception) -> str:
+def inspection_error(error: Exception) -> str:
     """Render why data could not be inspected."""
     return f'<div class="ddp-own"><p class="ddp-fatal" role="alert">{as_html(error)}</p></div>'
 
 
-def lowered_batch(asked: int, lowered: int, most: int) -> str:
+def describe_lowered_batch(requested: int, lowered: int, max_batch: int) -> str:
     """Return a note that the batch was lowered, with the reason."""
     return (
-        f"The batch was lowered from {asked:,} to {lowered:,}: each rank has only {most:,} training samples."
+        f"The batch was lowered from {requested:,} to {lowered:,}: "
+        f"each rank has only {max_batch:,} training samples."
     )
 
 
@@ -88,7 +89,7 @@ def own_data(inspection: Inspection, note: str = "", *, may_install: bool = Fals
         may_install: True if the current user can install packages.
     """
 
-    def kind(problem: Mapping[str, Any]) -> str:
+    def css_class(problem: Mapping[str, Any]) -> str:
         return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
 
     parts = [f"<p>{_detected_task(inspection)}</p>"]
@@ -96,15 +97,15 @@ def own_data(inspection: Inspection, note: str = "", *, may_install: bool = Fals
         parts.append(f"<p>{as_html(note)}</p>")
     if inspection.problems:
         lines = "".join(
-            f'<li class="{kind(problem)}">{as_html(problem_line(problem))} {_remedy_button(problem)}'
+            f'<li class="{css_class(problem)}">{as_html(problem_line(problem))} {_remedy_button(problem)}'
             f"{install_button(problem['package']) if may_install and problem.get('package') else ''}</li>"
             for problem in inspection.problems[:MAX_PROBLEMS_SHOWN]
         )
-        more = inspection.num_problems - min(len(inspection.problems), MAX_PROBLEMS_SHOWN)
-        rest = f"<li>and {more:,} more</li>" if more > 0 else ""
-        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>{_exclude_button(inspection)}')
+        num_more = inspection.num_problems - min(len(inspection.problems), MAX_PROBLEMS_SHOWN)
+        more_line = f"<li>and {num_more:,} more</li>" if num_more > 0 else ""
+        parts.append(f'<ul class="ddp-faults">{lines}{more_line}</ul>{_exclude_button(inspection)}')
     parts += [
-        _pictures(inspection.preview),
+        _thumbnails(inspection.preview),
         _decisions(inspection),
         _rows(inspection.preview, inspection.label_column),
         _counts(inspection.preview),
@@ -125,18 +126,18 @@ def _detected_task(inspection: Inspection) -> str:
 
 def _exclude_button(inspection: Inspection) -> str:
     """Return a button that excludes all unreadable samples; empty if excluding them would not be enough."""
-    num = inspection.num_to_leave_out
-    if not num:
+    num_unreadable = inspection.num_to_leave_out
+    if not num_unreadable:
         return ""
     total = inspection.preview.get("num_rows") or inspection.preview.get("num_images") or 0
     # If a row has problems in several columns, each problem is counted, so the number is an upper bound.
     is_sure = inspection.kind == "images" or len(inspection.problems) == 1
-    if num > MUCH * total > 0:
-        words = f"Leave out {'' if is_sure else 'up to '}{num:,} of {total:,} samples"
-        return fill_in.suggestion_button({"skip_unreadable": True}, words)
-    which = f"these {num:,}" if num > 1 else "this one"
-    words = f"Leave {which} out" if is_sure else "Leave these rows out"
-    return fill_in.suggestion_button({"skip_unreadable": True}, words)
+    if num_unreadable > LARGE_SHARE * total > 0:
+        label = f"Leave out {'' if is_sure else 'up to '}{num_unreadable:,} of {total:,} samples"
+        return fill_in.suggestion_button({"skip_unreadable": True}, label)
+    samples = f"these {num_unreadable:,}" if num_unreadable > 1 else "this one"
+    label = f"Leave {samples} out" if is_sure else "Leave these rows out"
+    return fill_in.suggestion_button({"skip_unreadable": True}, label)
 
 
 def _remedy_button(problem: Mapping[str, Any]) -> str:
@@ -144,13 +145,13 @@ def _remedy_button(problem: Mapping[str, Any]) -> str:
     values = dict(problem.get("suggested", {}))
     if not values:
         return ""
-    words = ", ".join(_value_in_words(name, str(value)) for name, value in values.items())
+    value_texts = ", ".join(_value_text(name, str(value)) for name, value in values.items())
     return fill_in.suggestion_button(
-        values, str(problem.get("action", ""))[:MAX_ACTION] or f"Use {words[:MAX_CELL]}"
+        values, str(problem.get("action", ""))[:MAX_ACTION] or f"Use {value_texts[:MAX_CELL]}"
     )
 
 
-def _value_in_words(field: str, value: str) -> str:
+def _value_text(field: str, value: str) -> str:
     if field == "data_path":
         return value.rpartition("/")[2]
     return value.replace("_", " ") if field == "data_task" else value or "the column found automatically"
@@ -159,42 +160,42 @@ def _value_in_words(field: str, value: str) -> str:
 def _sizes(inspection: Inspection) -> str:
     if inspection.dataset is None:
         return ""
-    about, unit = inspection.dataset, as_html(inspection.dataset.sample_unit)
-    return f"{about.num_train:,} {unit} to train, {about.num_validation:,} to validate."
+    dataset, unit = inspection.dataset, as_html(inspection.dataset.sample_unit)
+    return f"{dataset.num_train:,} {unit} to train, {dataset.num_validation:,} to validate."
 
 
-def _pictures(preview: Mapping[str, Any]) -> str:
+def _thumbnails(preview: Mapping[str, Any]) -> str:
     figures = []
     for item in preview.get("thumbnails", []):
-        source = _picture(item)
+        source = _png_data_url(item)
         name = html.escape(visible(f"{item['class']}: {item['name']}"[:MAX_CELL]))
         figures.append(f'<figure><img src="{source}" alt="{name}"><figcaption>{name}</figcaption></figure>')
     return f'<div class="ddp-thumbnails">{"".join(figures)}</div>' if figures else ""
 
 
-def _picture(item: Mapping[str, Any]) -> str:
+def _png_data_url(item: Mapping[str, Any]) -> str:
     """Return a data URL with a PNG of an item's pixels: the browser gets no bytes of the file itself."""
     mode, size = "L" if item["channels"] == 1 else "RGB", (int(item["width"]), int(item["height"]))
-    written = io.BytesIO()
-    Image.frombytes(mode, size, base64.b64decode(item["pixels"])).save(written, "PNG")
-    return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode("ascii")
+    png = io.BytesIO()
+    Image.frombytes(mode, size, base64.b64decode(item["pixels"])).save(png, "PNG")
+    return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode("ascii")
 
 
 def _decisions(inspection: Inspection) -> str:
     """Render the detected content of each column, with a menu that overrides it."""
-    columns = [each for each in inspection.columns if each.get("decision")]
+    columns = [column for column in inspection.columns if column.get("decision")]
     if not columns:
         return ""
     lines = []
-    for each in columns[:MAX_DECISIONS_SHOWN]:
-        name = str(each["name"])
+    for column in columns[:MAX_DECISIONS_SHOWN]:
+        name = str(column["name"])
         is_label = name == inspection.label_column
-        what = " (to be predicted)" if is_label else "" if each.get("is_used") else " (not used)"
-        kind = "ddp-unsure" if each.get("confidence") != "high" else ""
+        note = " (to be predicted)" if is_label else "" if column.get("is_used") else " (not used)"
+        css_class = "ddp-unsure" if column.get("confidence") != "high" else ""
         lines.append(
-            f'<li class="{kind}"><span><b>{_cell(name)}</b>{what}: '
-            f"{as_html(str(each['decision'])[:MAX_DECISION])}</span>"
-            f"{_kind_menu(name, is_chosen=bool(each.get('is_chosen')))}</li>"
+            f'<li class="{css_class}"><span><b>{_cell(name)}</b>{note}: '
+            f"{as_html(str(column['decision'])[:MAX_DECISION])}</span>"
+            f"{_kind_menu(name, is_chosen=bool(column.get('is_chosen')))}</li>"
         )
     more = f"<li>and {len(columns) - len(lines):,} more</li>" if len(columns) > len(lines) else ""
     return f'<ul class="ddp-decisions" aria-label="What each column holds">{"".join(lines)}{more}</ul>'
@@ -205,9 +206,9 @@ def _kind_menu(name: str, *, is_chosen: bool) -> str:
     options = []
     for kind in (None, *COLUMN_KINDS):
         values = {"data_reading": {"columns": {name: kind}}}
-        sent = html.escape(json.dumps(values), quote=True)
-        words = ("read automatically" if is_chosen else "change…") if kind is None else kind
-        options.append(f'<option data-values="{sent}">{as_html(words)}</option>')
+        values_json = html.escape(json.dumps(values), quote=True)
+        option_text = ("read automatically" if is_chosen else "change…") if kind is None else kind
+        options.append(f'<option data-values="{values_json}">{as_html(option_text)}</option>')
     label = html.escape(visible(f"What {name[:MAX_CELL]} holds"), quote=True)
     return f'<select class="ddp-suggestion" aria-label="{label}">{"".join(options)}</select>'
 
@@ -218,20 +219,20 @@ def _rows(preview: Mapping[str, Any], label: str | None) -> str:
     if not rows:
         return ""
     names = [str(name) for name in preview.get("header", [])]
-    shown = list(range(len(names)))[:MAX_COLUMNS_SHOWN]
-    place = names.index(label) if label in names else None
-    if place is not None and place not in shown:
-        shown[-1] = place
+    shown_columns = list(range(len(names)))[:MAX_COLUMNS_SHOWN]
+    label_index = names.index(label) if label in names else None
+    if label_index is not None and label_index not in shown_columns:
+        shown_columns[-1] = label_index
     head = "".join(
-        f'<th scope="col">{_cell(names[column])}{TO_BE_PREDICTED if column == place else ""}</th>'
-        for column in shown
+        f'<th scope="col">{_cell(names[column])}{TO_BE_PREDICTED if column == label_index else ""}</th>'
+        for column in shown_columns
     )
-    read = [*preview.get("read_rows", []), *[[]] * len(rows)]
+    read_rows = [*preview.get("read_rows", []), *[[]] * len(rows)]
     body = "".join(
-        f"<tr>{''.join(_written_and_read(row, as_read, column) for column in shown)}</tr>"
-        for row, as_read in zip(rows[:MAX_ROWS_SHOWN], read, strict=False)
+        f"<tr>{''.join(_table_cell(row, read_row, column) for column in shown_columns)}</tr>"
+        for row, read_row in zip(rows[:MAX_ROWS_SHOWN], read_rows, strict=False)
     )
-    hidden = len(names) - len(shown)
+    hidden = len(names) - len(shown_columns)
     more = f"<p>{hidden:,} more column{'s' if hidden > 1 else ''}.</p>" if hidden else ""
     return (
         '<div class="ddp-rows" tabindex="0" role="region" aria-label="The first rows of your table">'
@@ -239,19 +240,19 @@ def _rows(preview: Mapping[str, Any], label: str | None) -> str:
     )
 
 
-def _written_and_read(row: Sequence[Any], read: Sequence[Any], column: int) -> str:
+def _table_cell(row: Sequence[Any], read_row: Sequence[Any], column: int) -> str:
     """Render a cell as written, with the value read from it below if that differs."""
     written = str(row[column]) if column < len(row) and row[column] is not None else ""
-    value = str(read[column]) if column < len(read) else written
+    value = str(read_row[column]) if column < len(read_row) else written
     is_same = value in ("", written) or _is_same_number(value, written)
-    if written and value == "" and column < len(read) and any(read):
+    if written and value == "" and column < len(read_row) and any(read_row):
         return f'<td class="ddp-not-read">{_cell(written)}</td>'
     return f"<td>{_cell(written)}{'' if is_same else f'<small>→ {_cell(value)}</small>'}</td>"
 
 
-def _is_same_number(one: str, other: str) -> bool:
+def _is_same_number(first: str, second: str) -> bool:
     try:
-        return float(one) == float(other)
+        return float(first) == float(second)
     except ValueError:
         return False
 
@@ -260,9 +261,11 @@ def _counts(preview: Mapping[str, Any]) -> str:
     counts = preview.get("class_counts", {})
     if not counts:
         return ""
-    shown = [f"{as_html(str(name)[:MAX_CELL])} {count:,}" for name, count in counts.items()]
-    more = f", and {len(shown) - MAX_CLASSES_SHOWN:,} more" if len(shown) > MAX_CLASSES_SHOWN else ""
-    return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
+    class_texts = [f"{as_html(str(name)[:MAX_CELL])} {count:,}" for name, count in counts.items()]
+    more = (
+        f", and {len(class_texts) - MAX_CLASSES_SHOWN:,} more" if len(class_texts) > MAX_CLASSES_SHOWN else ""
+    )
+    return f"<p>{len(class_texts):,} classes: {', '.join(class_texts[:MAX_CLASSES_SHOWN])}{more}.</p>"
 
 
 def _size_summary(inspection: Inspection) -> str:
@@ -283,10 +286,10 @@ def _size_summary(inspection: Inspection) -> str:
             f"Its values range from {target['min']:.4g} to {target['max']:.4g}, with a median of "
             f"{target['median']:.4g}."
         )
-    if words := preview.get("num_words"):
-        shortest, longest = words["shortest"], words["longest"]
+    if word_counts := preview.get("num_words"):
+        shortest, longest = word_counts["shortest"], word_counts["longest"]
         parts.append(
-            f"Texts of {shortest:,} to {longest:,} words, half of them at most {words['median']:,}."
+            f"Texts of {shortest:,} to {longest:,} words, half of them at most {word_counts['median']:,}."
             if shortest < longest
             else f"Each text has {longest:,} word{'' if longest == 1 else 's'}."
         )
@@ -305,10 +308,10 @@ def _cell(value: object) -> str:
     return as_html(text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…")
 
 
-AS_IT_IS = "(value) => value"
-STEPS_AN_EPOCH = 4
-SMALLEST_LOWERED = 4
-LAST_COLUMN = ("found automatically", "")
+IDENTITY_JS = "(value) => value"
+STEPS_PER_EPOCH = 4
+MIN_LOWERED_BATCH = 4
+AUTOMATIC_COLUMN = ("found automatically", "")
 
 
 class OwnDataSection:
@@ -352,7 +355,7 @@ class OwnDataSection:
 
         Args:
             filled_from: changes when the form was filled in from a run.
-            filled: JSON of the values filled in by rules (`fill_in.by_rules`).
+            filled: JSON of the values filled in by rules (`fill_in.recommend_values`).
         """
         form, fields = self._form, self._form.controls
         path, images, reading = fields["data_path"], fields["images_path"], fields["data_reading"]
@@ -363,7 +366,7 @@ class OwnDataSection:
         )
 
         @as_current_user
-        def take(uploaded: str) -> str:
+        def store_upload(uploaded: str) -> str:
             try:
                 return str(uploads.keep(uploaded))
             except (ValueError, OSError) as error:
@@ -394,18 +397,18 @@ class OwnDataSection:
             "api_visibility": "private",
         }
         self._upload.upload(
-            take,
+            store_upload,
             self._upload,
             path,
             concurrency_limit=None,
             api_visibility="private",
-        ).success(None, path, self._entered, js=AS_IT_IS)
-        gr.on([path.submit, path.blur], None, path, self._entered, js=AS_IT_IS)
+        ).success(None, path, self._entered, js=IDENTITY_JS)
+        gr.on([path.submit, path.blur], None, path, self._entered, js=IDENTITY_JS)
         suggested = self._suggest.click(
             partial(fill_in.suggestion_updates, form),
             [self._suggested, reading],
             [fields[name] for name in fill_in.FIELDS],
-            js=fill_in.CLICKED,
+            js=fill_in.CLICKED_JS,
             queue=False,
             show_progress="hidden",
             api_visibility="private",
@@ -413,7 +416,7 @@ class OwnDataSection:
             trigger_mode="always_last",
         ).success(inspect, **options)
         pressed = self._inspect.click(inspect_again, **options)
-        given = gr.on(
+        edited = gr.on(
             [
                 self._entered.change,
                 fields["data_task"].input,
@@ -429,15 +432,15 @@ class OwnDataSection:
             inspect,
             **options,
         )
-        return [suggested, pressed, given]
+        return [suggested, pressed, edited]
 
 
 def start_button_text(error: ConfigError, form: Form) -> str:
     """Return a short form of a data error for the Start button; details are in the inspection's result."""
     if isinstance(error, NotInspectedError):
-        return NOT_YET
+        return NOT_INSPECTED_NOTE
     is_faulty = isinstance(error, FaultyDataError)
-    return faulty(str(form.controls["data_path"].label)) if is_faulty else ""
+    return data_problem_note(str(form.controls["data_path"].label)) if is_faulty else ""
 
 
 def _show(form: Form, dataset: str) -> Any:
@@ -446,48 +449,48 @@ def _show(form: Form, dataset: str) -> Any:
 
 async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, anew: bool) -> list[Any]:
     """Inspect own data; return updates of result, columns, fitting models and recommended values."""
-    nothing = [gr.skip()] * (3 + len(recipe.FIELDS))
+    no_updates = [gr.skip()] * (3 + len(recipe.FIELDS))
     if not form.is_own_data(raw):
-        return [gr.skip(), *nothing]
+        return [gr.skip(), *no_updates]
     if not str(raw["data_path"] or "").strip():
-        return [NOT_INSPECTED, *nothing]
+        return [NOT_INSPECTED, *no_updates]
     try:
-        result = await api.inspect({name: raw[name] for name in ASKED}, anew=anew)
+        result = await api.inspect({name: raw[name] for name in INSPECTED_FIELDS}, anew=anew)
     except (ValueError, InspectionError) as error:
-        return [failed(error), *nothing]
+        return [inspection_error(error), *no_updates]
     # Gradio translates choices, and warns about a bare "label", which is the name of a group of translations.
     columns = [(f"{visible(str(column['name']))} ", str(column["name"])) for column in result.columns]
     # A form for a checkpoint keeps the checkpoint's model.
     is_fixed = bool(raw["start_from"])
     choices = form.model_choices_for_task(result.task) if result.task and not is_fixed else []
     names = [name for _, name in choices]
-    picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
+    picked_model = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
     # If a run filled in the form, its values stay unchanged.
-    fitting = raw | ({"model": picked} if choices else {})
+    adapted = raw | ({"model": picked_model} if choices else {})
     changes, filled = await CLICKS.run(
-        partial(fill_in.by_rules, form, api.recipe, filled, fitting, leaves_preset=False)
+        partial(fill_in.recommend_values, form, api.recipe, filled, adapted, leaves_preset=False)
     )
-    most, batch = api.largest_batch(raw, result), changes.get("batch_size", raw["batch_size"])
+    max_batch, batch = api.largest_batch(raw, result), changes.get("batch_size", raw["batch_size"])
     note = ""
-    if most is not None and batch > most:
-        changes["batch_size"] = _fitting_batch(most)
-        note = lowered_batch(batch, changes["batch_size"], most)
+    if max_batch is not None and batch > max_batch:
+        changes["batch_size"] = _fitting_batch(max_batch)
+        note = describe_lowered_batch(batch, changes["batch_size"], max_batch)
     return [
         own_data(result, note, may_install=current_user().is_teacher),
-        gr.update(choices=[LAST_COLUMN, *columns]),
-        gr.update(choices=choices, value=picked) if choices else gr.skip(),
+        gr.update(choices=[AUTOMATIC_COLUMN, *columns]),
+        gr.update(choices=choices, value=picked_model) if choices else gr.skip(),
         filled,
-        *fill_in.updates_of(form, recipe.FIELDS, changes),
+        *fill_in.field_updates(form, recipe.FIELDS, changes),
     ]
 
 
-def _fitting_batch(most: int) -> int:
-    """Return a batch size with several steps per epoch; `most` is the number of samples per rank."""
-    several: int = 2 ** max(0, (most // STEPS_AN_EPOCH).bit_length() - 1)
-    return max(several, min(most, SMALLEST_LOWERED))
+def _fitting_batch(num_samples: int) -> int:
+    """Return a batch size with several steps per epoch from the number of samples per rank."""
+    batch_size: int = 2 ** max(0, (num_samples // STEPS_PER_EPOCH).bit_length() - 1)
+    return max(batch_size, min(num_samples, MIN_LOWERED_BATCH))
 
 
-ASKED = (
+INSPECTED_FIELDS = (
     "dataset", "data_path", "label_column", "data_task", "skip_unreadable", "images_path", "data_reading",
     "sequence_length",
 )  # fmt: skip

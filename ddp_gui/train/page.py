@@ -89,7 +89,7 @@ _VARIABLES = {
     "table_odd_background_fill": "sunk",
 }
 # Gradio has only one value of these for both modes.
-_BOTH = {
+_BOTH_MODES = {
     "block_radius": "radius",
     "button_large_radius": "radius-small",
     "button_medium_radius": "radius-small",
@@ -105,7 +105,7 @@ _BOTH = {
 def make_theme() -> gr.themes.Base:
     """Return the theme of the Train page; it loads nothing from other servers."""
     theme = gr.themes.Default(text_size=_TEXT, font=["var(--ddp-sans)"], font_mono=["var(--ddp-mono)"])
-    values = {name: f"var(--ddp-{token})" for name, token in (_VARIABLES | _BOTH).items()}
+    values = {name: f"var(--ddp-{token})" for name, token in (_VARIABLES | _BOTH_MODES).items()}
     dark = {f"{name}_dark": values[name] for name in _VARIABLES}
     return theme.set(layout_gap="var(--ddp-gap)", button_border_width="1px", **values, **dark)
 
@@ -121,13 +121,13 @@ FIELDS_A_ROW = 3
 # JavaScript that returns the same new value for all events within 20 ms. Filling in the form changes many
 # fields at the same time, and Gradio (6.31) calls a handler with "always_last" once per change until the
 # first call has been sent.
-ANEW = """() => (window.ddpAnew ??= new Promise((done) => setTimeout(() => {
+NEW_VALUE_JS = """() => (window.ddpAnew ??= new Promise((done) => setTimeout(() => {
   window.ddpAnew = undefined;
   done(String(performance.now()));
 }, 20)))"""
 # JavaScript that returns, after a reload, the values kept by assets/js/train/form.js. A link opens the form
 # with defaults.
-KEPT = """() => {
+SAVED_VALUES_JS = """() => {
   const how = performance.getEntriesByType("navigation")[0]?.type;
   const key = "ddp-form" + location.search;
   try {
@@ -138,9 +138,9 @@ KEPT = """() => {
     return "";
   }
 }"""
-OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
+OPEN_RUN_JS = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
 # assets/js/train/form.js sets aria-busy as soon as the button is pressed.
-START_IS_FREE = "() => { document.getElementById('start-button').removeAttribute('aria-busy'); }"
+START_IS_FREE_JS = "() => { document.getElementById('start-button').removeAttribute('aria-busy'); }"
 
 
 def build(
@@ -175,23 +175,23 @@ class TrainPage:
         gr.HTML('<div id="ddp-live"></div>')
         self._fill_problem = _problem_box("The form could not be filled in")
         self.form = Form(self.source.get(), self.machine, self.machine.placement_fields)
-        self._where = WhereGroup(self.form, self.api, self.machine.placement_fields)
+        self._where_group = WhereGroup(self.form, self.api, self.machine.placement_fields)
         self.preset_buttons = self._add_presets()
         self._changes = gr.HTML(elem_id="changes")
         with gr.Row(equal_height=False):
             with gr.Column(scale=5, min_width=320):
                 self._add_form()
             with gr.Column(scale=4, min_width=320, elem_id="what-start-does"):
-                self._add_what_start_does()
+                self._add_summary()
         self._started_run = gr.Textbox(visible=False)
         self._preview_trigger = gr.Textbox(visible=False)  # a change updates the preview
         self._filled_from = gr.Textbox(visible=False)  # id of the run that filled in the form
-        self._kept = gr.Textbox(visible=False)  # receives the result of KEPT
+        self._saved_values = gr.Textbox(visible=False)  # receives the result of SAVED_VALUES_JS
         self._preview_for_user = as_current_user(self._preview)
         self._controls = [self.form.controls[name] for name in self.form.names]
-        self._previewed = [self._filled_from, *self._controls]
-        self._choices.connect(self._own.choose)
-        self._where.connect(self.demo)
+        self._preview_inputs = [self._filled_from, *self._controls]
+        self._choices.connect(self._own_data.choose)
+        self._where_group.connect(self.demo)
         self._connect_own_data()
         self._connect_preview()
         self._connect_filling()
@@ -205,7 +205,7 @@ class TrainPage:
                 (
                     preset.name,
                     gr.Button(
-                        f"{preset.title}\n{preset.words}",
+                        f"{preset.title}\n{preset.description}",
                         elem_classes="ddp-preset",
                         elem_id=f"preset-{preset.name}",
                     ),
@@ -217,10 +217,10 @@ class TrainPage:
         form = self.form
         self._choices = Choices(form, self.source, self.api.recipe)
         self._choices.add_dataset_and_model()
-        self._own = own_data.OwnDataSection(form)
+        self._own_data = own_data.OwnDataSection(form)
         self._choices.add_fine_tuning()
-        self._about = gr.Markdown(elem_classes="ddp-note")
-        self._where.add_controls()
+        self._description = gr.Markdown(elem_classes="ddp-note")
+        self._where_group.add_controls()
         with gr.Group(elem_id="main-fields"):
             with gr.Row():
                 if self.machine.num_nodes > 1 and "num_nodes" not in form.controls:
@@ -235,7 +235,7 @@ class TrainPage:
                     _add_topic(form, topic, title)
         self._choices.add_more_data()
 
-    def _add_what_start_does(self) -> None:
+    def _add_summary(self) -> None:
         self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
         # Unless this box is checked, the run waits while another program uses a GPU.
         self._share = gr.Checkbox(
@@ -243,7 +243,7 @@ class TrainPage:
             visible=self.machine.num_gpus > 0 and self.engine.is_this_machine,
             elem_id="share-gpus",
         )
-        self._machine_words = gr.HTML(choices.machine(self.machine), elem_id="machine-words")
+        self._machine_text = gr.HTML(choices.machine(self.machine), elem_id="machine-words")
         self._equation = gr.HTML(elem_id="equation")
         self._warnings = gr.HTML(elem_id="warnings")
         self._memory = gr.HTML(elem_id="memory")
@@ -301,18 +301,30 @@ class TrainPage:
         except NotInheritedError:
             return (gr.skip(),) * len(self._preview_outputs)
         except ConfigError as error:
-            listed = own_data.start_button_text(error, self.form) or fill_in.problem_html(error, self.form)
-            about = choices.pick(self.form.catalogue, raw)
+            problems = own_data.start_button_text(error, self.form) or fill_in.problem_html(error, self.form)
+            description = choices.pick(self.form.catalogue, raw)
             code = choices.code_settings(None)
-            start = choices.start_words(raw[form_module.START_FIELD], None)
-            return gr.skip(), "", "", "", listed, NO_COMMAND, NO_COMMAND, code, about, changed, start
+            start_note = choices.start_note(raw[form_module.START_FIELD], None)
+            return (
+                gr.skip(),
+                "",
+                "",
+                "",
+                problems,
+                NO_COMMAND,
+                NO_COMMAND,
+                code,
+                description,
+                changed,
+                start_note,
+            )
         self.engine.preparation.expect(planned.config.world_size)
         machine = self.api.machine(planned.config)
         return (
             choices.machine(machine),
             choices.equation(planned) + choices.expectation(planned),
             choices.warnings(warnings_before_start(planned, machine)),
-            choices.memory(planned, machine, self._predicted(planned)),
+            choices.memory(planned, machine, self._predict_memory(planned)),
             "",
             launcher.train_command(self.engine, planned.config, self.store.runs_dir),
             choices.script(planned.config, self.store.runs_dir, self.engine),
@@ -321,7 +333,7 @@ class TrainPage:
                 self.form.catalogue, raw, planned.num_parameters, faster_precision(planned, machine)
             ),
             changed,
-            choices.start_words(raw[form_module.START_FIELD], planned),
+            choices.start_note(raw[form_module.START_FIELD], planned),
         )
 
     def _run_values(self, run_id: str) -> tuple[str, dict[str, Any]] | None:
@@ -332,7 +344,7 @@ class TrainPage:
             return None
         return None if config is None else (config.name or run_id, config.to_json())
 
-    def _predicted(self, planned: Plan) -> Prediction | None:
+    def _predict_memory(self, planned: Plan) -> Prediction | None:
         catalogue = self.form.catalogue
         if planned.dataset.name in catalogue.own_data:
             if planned.num_parameters is None:
@@ -346,7 +358,7 @@ class TrainPage:
     def _preview_outputs(self) -> list[Any]:
         """Outputs of `_preview`."""
         return [
-            self._machine_words,
+            self._machine_text,
             self._equation,
             self._warnings,
             self._memory,
@@ -354,41 +366,46 @@ class TrainPage:
             self._command,
             self._script,
             self._code_settings,
-            self._about,
+            self._description,
             self._changes,
-            self._choices.start_words,
+            self._choices.start_note,
         ]
 
     def _connect_preview(self) -> None:
         # Only `_preview_trigger` starts a preview, so that only one runs at a time: of two concurrent
         # results, the older could arrive last. A change of `_filled_from` starts an inspection, which then
         # changes `_preview_trigger`.
-        changed = [self.demo.load, *(control.change for control in self._controls)]
-        gr.on(changed, None, None, self._preview_trigger, js=ANEW, **BESIDE_PREVIEW)
+        change_events = [self.demo.load, *(control.change for control in self._controls)]
+        gr.on(change_events, None, None, self._preview_trigger, js=NEW_VALUE_JS, **BESIDE_PREVIEW)
         self._preview_trigger.change(
             self._preview_for_user,
-            self._previewed,
+            self._preview_inputs,
             self._preview_outputs,
             trigger_mode="always_last",
             **QUIET,
         )
 
     def _connect_own_data(self) -> None:
-        for inspected in self._own.connect(
+        for inspected in self._own_data.connect(
             self.api, self.uploads, self._controls, self._filled_from, self._choices.filled
         ):
             fitted = self._choices.fit_model_after(inspected.then)
-            fitted.then(None, None, self._preview_trigger, js=ANEW, **QUIET)
+            fitted.then(None, None, self._preview_trigger, js=NEW_VALUE_JS, **QUIET)
 
     # Filling in the form, and Start
 
     def _connect_filling(self) -> None:
         for name, button in self.preset_buttons:
             button.click(
-                partial(self._fill_from_preset, name), None, [self._choices.filled, *self._previewed], **QUIET
+                partial(self._fill_from_preset, name),
+                None,
+                [self._choices.filled, *self._preview_inputs],
+                **QUIET,
             )
-        outputs = [self._fill_problem, self._choices.filled, *self._previewed]
-        self.demo.load(as_current_user(self._fill_at_load), self._kept, outputs, js=KEPT, **QUIET)
+        outputs = [self._fill_problem, self._choices.filled, *self._preview_inputs]
+        self.demo.load(
+            as_current_user(self._fill_at_load), self._saved_values, outputs, js=SAVED_VALUES_JS, **QUIET
+        )
 
     def _fill_from_preset(self, name: str) -> list[Any]:
         self._refresh_ranks()
@@ -399,23 +416,23 @@ class TrainPage:
         filled = json.dumps(fitting) if fitting else ""
         return [filled, "", *fill_in.updates(self.form, values | fitting)]
 
-    def _fill_at_load(self, kept: str, request: gr.Request) -> list[Any]:
+    def _fill_at_load(self, saved_values: str, request: gr.Request) -> list[Any]:
         query = dict(request.query_params)
         ranks = self._refresh_ranks()
-        if (values := fill_in.parse_saved_values(self.form, kept)) is not None:
+        if (values := fill_in.parse_saved_values(self.form, saved_values)) is not None:
             filled = fill_in.filled_by_rules(self.form, self.api.recipe, values)
             return [gr.skip(), filled, query.get("from", ""), *fill_in.updates(self.form, values)]
-        nothing = [gr.skip()] * (1 + len(self._previewed))
-        nothing[2 + self.form.names.index("nproc_per_node")] = ranks
+        no_updates = [gr.skip()] * (1 + len(self._preview_inputs))
+        no_updates[2 + self.form.names.index("nproc_per_node")] = ranks
         if "from" not in query:
-            return [gr.skip(), *nothing]
+            return [gr.skip(), *no_updates]
         try:
-            values = self.api.starts.complete(fill_in.config_of_run(self.store, query))
+            values = self.api.starts.complete(fill_in.read_run_config(self.store, query))
             filled = fill_in.filled_by_rules(self.form, self.api.recipe, values)
             return [gr.skip(), filled, query["from"], *fill_in.updates(self.form, values)]
         except (ValueError, OSError) as error:
-            words = f"The form could not be filled in from that run: {visible(explain(error))}"
-            return [gr.update(value=words, visible=True), *nothing]
+            message = f"The form could not be filled in from that run: {visible(explain(error))}"
+            return [gr.update(value=message, visible=True), *no_updates]
 
     def _refresh_ranks(self) -> Any:
         """Return an update of the number of ranks, because the number of free GPUs changes over time."""
@@ -444,9 +461,9 @@ class TrainPage:
             api_visibility="private",
         )
         # Update the preview: a refused start may have inspected the user's own data.
-        started.failure(None, None, self._preview_trigger, js=ANEW, **QUIET)
-        started.failure(None, js=START_IS_FREE, **QUIET)
-        started.success(None, self._started_run, None, js=OPEN_RUN)
+        started.failure(None, None, self._preview_trigger, js=NEW_VALUE_JS, **QUIET)
+        started.failure(None, js=START_IS_FREE_JS, **QUIET)
+        started.success(None, self._started_run, None, js=OPEN_RUN_JS)
 
 
 def _problem_box(label: str) -> gr.Textbox:

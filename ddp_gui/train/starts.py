@@ -15,7 +15,7 @@ from trainers.contract.config import ConfigError, Problem
 from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.machine.os_errors import explain
 
-MOST_KEPT = 200
+MAX_CACHED_ANSWERS = 200
 INHERITED = ("model", "model_size", "pretrained_path", "lora_rank")
 
 
@@ -44,8 +44,8 @@ class Starts:
         name = raw.get("start_from") if isinstance(raw, dict) else None
         if not isinstance(name, str) or "/" not in name:
             return raw  # parsing rejects an invalid text
-        run, item = self._find(name)
-        config, length = run.read_config(), start_from.sequence_length(item)
+        run, checkpoint = self._find(name)
+        config, length = run.read_config(), start_from.sequence_length(checkpoint)
         inherited = {field: getattr(config, field) for field in INHERITED}
         problems = [
             Problem(
@@ -66,20 +66,20 @@ class Starts:
             ConfigError: if a tensor does not fit the data; names the tensor and both shapes.
         """
         config = planned.config
-        run, item = self._find(config.start_from)
-        answer = self._compare(planned, run, item)
+        run, checkpoint = self._find(config.start_from)
+        answer = self._compare(planned, run, checkpoint)
         if problem := answer.get("problem"):
             allowed = f"a data set that fits {config.start_from}: {problem}"
             raise ConfigError([Problem(field="dataset", value=config.dataset, allowed=allowed)])
-        size = max(start_from.size_bytes(item), 10**5) / 10**6
-        words = (
+        size = max(start_from.size_bytes(checkpoint), 10**5) / 10**6
+        note = (
             f"The new run has its own copy of the weights ({size:,.1f} MB), so you may delete the other run."
         )
         if answer.get("replaced"):
             before, now = answer["num_classes_before"], answer["num_classes"]
-            what = f"{before:,} → {now:,} classes" if before != now else "other classes"
-            words += f" The last layer starts with new weights: {what}."
-        return replace(planned, copy_start=partial(start_from.copy, run, item), start_text=words)
+            change = f"{before:,} → {now:,} classes" if before != now else "other classes"
+            note += f" The last layer starts with new weights: {change}."
+        return replace(planned, copy_start=partial(start_from.copy, run, checkpoint), start_text=note)
 
     def _find(self, name: str) -> tuple[RunDirectory, Checkpoint]:
         try:
@@ -89,25 +89,25 @@ class Starts:
             allowed = f"a checkpoint of a run that you can see: {explain(error)}"
             raise ConfigError([Problem(field="start_from", value=name, allowed=allowed)]) from error
 
-    def _compare(self, planned: Plan, run: RunDirectory, item: Checkpoint) -> dict[str, Any]:
+    def _compare(self, planned: Plan, run: RunDirectory, checkpoint: Checkpoint) -> dict[str, Any]:
         """Compare the weights with the data in a process with torch; return `problem` or `replaced`."""
         if self._models is None:
             return {}
         config, dataset = planned.config, planned.dataset
-        question = {"do": "compare", "run_dir": str(run.path.absolute()), "step": item.step}
-        question |= {"config": config.to_json(), "num_classes": dataset.num_classes}
+        request = {"do": "compare", "run_dir": str(run.path.absolute()), "step": checkpoint.step}
+        request |= {"config": config.to_json(), "num_classes": dataset.num_classes}
         # The key contains only fields that affect shapes: changes of other fields keep the cached answer.
         data = (config.data_path, config.label_column, config.sequence_length, dataset)
-        key = repr((run.path, item.step, item.saved_unix_s, data))
+        key = repr((run.path, checkpoint.step, checkpoint.saved_unix_s, data))
         if key not in self._answers:
             try:
-                found = self._models.ask(current_user().name, question)
+                answer = self._models.ask(current_user().name, request)
             except ModelError as error:
                 allowed = f"a checkpoint that can be compared with the data: {error}"
                 raise ConfigError(
                     [Problem(field="start_from", value=config.start_from, allowed=allowed)]
                 ) from error
-            while len(self._answers) >= MOST_KEPT:
+            while len(self._answers) >= MAX_CACHED_ANSWERS:
                 self._answers.pop(next(iter(self._answers)))
-            self._answers[key] = found
+            self._answers[key] = answer
         return self._answers[key]

@@ -18,7 +18,7 @@ from ddp_gui.events import event_reader, run_view
 from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.run_view import RunView
 from ddp_gui.runs import exports, listing
-from ddp_gui.runs.listing import row_of
+from ddp_gui.runs.listing import make_row
 from trainers.contract import events, manifests, tickets
 from trainers.contract.commands import Incoming
 from trainers.contract.rundir import RunDirectory
@@ -105,13 +105,13 @@ def show(run: RunDirectory) -> bytes:
     view = RunView(run, 10)
     view.catch_up()
     # Sampling is meant for long files; with the default, each of these files is read 250 times.
-    with mock.patch.object(event_reader, "TASTE_BLOCKS", 3):
+    with mock.patch.object(event_reader, "NUM_SAMPLE_BLOCKS", 3):
         sent = run_view.encode_message(run_view.message_for(view, -1)) + run_view.encode_message(
             run_view.preview_message(view)
         )
     digest = Digest()
     digest.catch_up(run.events)
-    row = row_of(run, dict.fromkeys(("expected_steps", "config_name"), None), digest, 0.0)
+    row = make_row(run, dict.fromkeys(("expected_steps", "config_name"), None), digest, 0.0)
     for kind in ("csv", "tfevents"):
         sent += b"".join(getattr(exports, f"{kind}_pieces")(run))
     return sent + orjson.dumps(row) + b"".join(exports.json_pieces(run, {}))

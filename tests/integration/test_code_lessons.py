@@ -36,7 +36,7 @@ def cases() -> list[tuple[CodeLesson, str, str, str]]:
     return found
 
 
-def facts_of(script: str, folder: Path, ranks: Ranks) -> Facts:
+def config_facts(script: str, folder: Path, ranks: Ranks) -> Facts:
     """Run a script on two ranks and return what they did."""
     (folder / "train.py").write_text(script, encoding="utf-8")
     error = folder / "error.json"
@@ -58,7 +58,7 @@ def facts_of(script: str, folder: Path, ranks: Ranks) -> Facts:
 def test_a_mistake_is_recognised_and_a_correct_variant_accepted(
     lesson: CodeLesson, title: str, expected: str, script: str, ranks: Ranks, tmp_path: Path
 ) -> None:
-    results = code_checks.check(facts_of(script, tmp_path, ranks), lesson, lesson.checks)
+    results = code_checks.check(config_facts(script, tmp_path, ranks), lesson, lesson.checks)
     finding = next((each.finding for each in results if each.finding), None)
     found = PASSED if finding is None else finding.code
     assert found in expected.split() or (expected == WRONG and found != PASSED), (title, finding)

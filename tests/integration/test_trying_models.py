@@ -143,7 +143,7 @@ def test_two_users_have_processes_of_their_own_and_all_end_with_the_page(
         found = list(threads.map(processes.ask, ["ann", "ben"] * 10, [question] * 20))
     assert all(answer == found[0] for answer in found)
     all_of_them = forks()
-    assert len(all_of_them) <= 2 * model_process.MOST_PER_PERSON
+    assert len(all_of_them) <= 2 * model_process.MAX_PER_PERSON
     processes.close()
     wait_until("their end", lambda: not any(is_alive(each.pid) for each in all_of_them), END_S)
 

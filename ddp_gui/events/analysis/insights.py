@@ -21,11 +21,11 @@ from trainers.contract.config import Config
 from trainers.contract.events import Event, State
 
 # Thresholds in percent: load of other programs matters only if no cores are idle.
-MUCH_PERCENT = 30.0
+BUSY_PERCENT = 30.0
 FULL_IDLE_PERCENT = 10.0
 # Window of the moving median: five samples, one per second, so that opening a browser page does not count.
-SMOOTHED_SAMPLES = 5
-MOST_SPANS = 50
+MEDIAN_SAMPLES = 5
+MAX_SPANS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,37 +51,39 @@ def contended_spans(load: Table) -> list[Span]:
     """
     columns = (load.column("others"), load.column("idle"), load.x("step"), load.x("time"))
     is_known = ~np.isnan(columns[0].astype(np.float64))
-    others, idle, steps, seconds = (column.astype(np.float64)[is_known] for column in columns)
-    if len(others) < SMOOTHED_SAMPLES:
+    other_percent, idle_percent, steps, seconds = (column.astype(np.float64)[is_known] for column in columns)
+    if len(other_percent) < MEDIAN_SAMPLES:
         return []
-    is_taken = (_smoothed(others) >= MUCH_PERCENT) & (_smoothed(idle) <= FULL_IDLE_PERCENT)
-    edges = np.flatnonzero(np.diff(is_taken, prepend=False, append=False))
-    found = []
+    is_contended = (_moving_median(other_percent) >= BUSY_PERCENT) & (
+        _moving_median(idle_percent) <= FULL_IDLE_PERCENT
+    )
+    edges = np.flatnonzero(np.diff(is_contended, prepend=False, append=False))
+    spans = []
     for begin, end in edges.reshape(-1, 2).tolist():
         first = max(0, begin - 1)
-        found.append(
+        spans.append(
             Span(
                 from_step=int(steps[first]),
                 to_step=int(steps[end - 1]),
                 from_s=float(seconds[first]),
                 to_s=float(seconds[end - 1]),
-                others_percent=float(np.mean(others[begin:end])),
+                others_percent=float(np.mean(other_percent[begin:end])),
             )
         )
-    return found[-MOST_SPANS:]
+    return spans[-MAX_SPANS:]
 
 
-def _smoothed(values: Numbers) -> Numbers:
+def _moving_median(values: Numbers) -> Numbers:
     """Return the moving median; samples beyond the ends count as 0."""
-    half = SMOOTHED_SAMPLES // 2
-    padded = np.pad(np.nan_to_num(values), half)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, SMOOTHED_SAMPLES)
+    half_window = MEDIAN_SAMPLES // 2
+    padded = np.pad(np.nan_to_num(values), half_window)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, MEDIAN_SAMPLES)
     medians: Numbers = np.median(windows, axis=1)
     return medians
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slowed:
+class SlowRankSpan:
     """A rank that sleeps in each step from `after_step` to `until_step` (None: still sleeps)."""
 
     rank: int
@@ -90,23 +92,23 @@ class Slowed:
     until_step: int | None = None
 
 
-def slowed_spans(marks: Iterable[Event]) -> list[Slowed]:
+def slowed_spans(marks: Iterable[Event]) -> list[SlowRankSpan]:
     """Return the spans in which ranks were slowed down. A new start of the run ends all delays."""
-    found: list[Slowed] = []
-    active: dict[int, int] = {}  # by rank, the index in `found`
+    spans: list[SlowRankSpan] = []
+    active: dict[int, int] = {}  # by rank, the index in `spans`
     for mark in marks:
-        asked = _slow_rank_arguments(mark)
-        if asked is not None:
-            ended = [asked[0]] if asked[0] in active else []
+        arguments = _slow_rank_arguments(mark)
+        if arguments is not None:
+            ended = [arguments[0]] if arguments[0] in active else []
         else:
             ended = list(active) if mark["kind"] == "state" and mark["state"] == "starting" else []
         for rank in ended:
-            place = active.pop(rank)
-            found[place] = replace(found[place], until_step=mark["step"])
-        if asked is not None and asked[1]:
-            active[asked[0]] = len(found)
-            found.append(Slowed(rank=asked[0], delay_ms=asked[1], after_step=mark["step"]))
-    return [each for each in found if each.until_step is None or each.until_step > each.after_step]
+            index = active.pop(rank)
+            spans[index] = replace(spans[index], until_step=mark["step"])
+        if arguments is not None and arguments[1]:
+            active[arguments[0]] = len(spans)
+            spans.append(SlowRankSpan(rank=arguments[0], delay_ms=arguments[1], after_step=mark["step"]))
+    return [span for span in spans if span.until_step is None or span.until_step > span.after_step]
 
 
 def _slow_rank_arguments(mark: Event) -> tuple[int, int] | None:
@@ -118,39 +120,39 @@ def _slow_rank_arguments(mark: Event) -> tuple[int, int] | None:
     return (rank, delay_ms) if isinstance(rank, int) and isinstance(delay_ms, int) else None
 
 
-def slowed_text(spans: Sequence[Slowed], ended_at: int | None) -> str:
+def slowed_text(spans: Sequence[SlowRankSpan], ended_at: int | None) -> str:
     """Return a sentence about the latest span in which a rank was slowed down.
 
     Args:
         ended_at: the last step of an ended run; None for a live run.
     """
-    newest = spans[-1]
-    until = ended_at if newest.until_step is None else newest.until_step
-    first = newest.after_step + 1
-    lets, when = "lets", f"since step {first:,}"
+    latest = spans[-1]
+    until = ended_at if latest.until_step is None else latest.until_step
+    first = latest.after_step + 1
+    verb, period = "lets", f"since step {first:,}"
     if until is not None:
-        lets, when = "let", f"from step {first:,} to {until:,}"
+        verb, period = "let", f"from step {first:,} to {until:,}"
     more = f" (the last of {len(spans)} slowdowns)" if len(spans) > 1 else ""
     return (
-        f"A user {lets} rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: do not "
+        f"A user {verb} rank {latest.rank} sleep {latest.delay_ms} ms in each step {period}{more}: do not "
         "compare this run's times with those of other runs."
     )
 
 
 WARM_UP_STEPS = 10  # the first steps allocate, compile and fill caches
-NEWEST_STEPS = 100
-FEWEST_STEPS = 30
-MUCH_DATA_TIME = 0.25
+LATEST_STEPS = 100
+MIN_STEPS = 30
+HIGH_DATA_SHARE = 0.25
 SHORT_STEP_S = 0.004  # in shorter steps, fetching always takes a large share
-HARDLY_FALLEN = 0.95
-CLEARLY_RISEN = 0.3
-CLEARLY_SLOWER = 1.5
+MAX_UNCHANGED_RATIO = 0.95
+MIN_RISE = 0.3
+MIN_SLOWDOWN = 1.5
 RANKS_EVENTS_TO_JUDGE = 5
-FULL_MEMORY = 0.95
+FULL_MEMORY_SHARE = 0.95
 IDLE_GPU_PERCENT = 40.0
 SAMPLES_TO_JUDGE_GPU = 20
 LOADER_WORKERS = 4
-MUCH_CONTENDED = 0.15  # as a share of the run's time
+HIGH_CONTENDED_SHARE = 0.15  # as a share of the run's time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,14 +199,14 @@ def find(series: Series, config: Config, state: State) -> list[Insight]:
     if config.is_script:
         # Scripts: the page shows findings of the review next to the code, and the other rules concern fields
         # of the form.
-        return [found for found in [_not_a_number(series, config)] if found is not None]
+        return [insights for insights in [_not_a_number(series, config)] if insights is not None]
     is_live = state in events.LIVE_STATES
     rules = [function for function, while_it_runs in _RULES if is_live or not while_it_runs]
-    found = [insight for function in rules if (insight := function(series, config)) is not None]
-    return found if is_live else [_for_an_ended_run(insight, config) for insight in found]
+    insights = [insight for function in rules if (insight := function(series, config)) is not None]
+    return insights if is_live else [_adapt_to_ended_run(insight, config) for insight in insights]
 
 
-def of_disk(run_path: Path) -> list[Insight]:
+def check_disk(run_path: Path) -> list[Insight]:
     """Test the disk of a live run; return an insight if it is not writable."""
     try:
         with tempfile.TemporaryFile(dir=run_path) as file:
@@ -221,25 +223,25 @@ def of_disk(run_path: Path) -> list[Insight]:
     return [Insight(code="disk_takes_nothing", message=message, evidence="a check of the disk")]
 
 
-def of_damage(num_lines: int) -> list[Insight]:
+def damage_insights(num_lines: int) -> list[Insight]:
     """Return the insight for unreadable lines of the events."""
     if num_lines == 0:
         return []
-    them = "event cannot" if num_lines == 1 else "events cannot"
+    subject = "event cannot" if num_lines == 1 else "events cannot"
     return [
         Insight(
             code="events_damaged",
-            message=f"{num_lines:,} {them} be read (damaged, altered or missing), so the page omits them.",
+            message=f"{num_lines:,} {subject} be read (damaged, altered or missing), so the page omits them.",
             evidence="events.jsonl",
         )
     ]
 
 
-def _for_an_ended_run(insight: Insight, config: Config) -> Insight:
+def _adapt_to_ended_run(insight: Insight, config: Config) -> Insight:
     """For an ended run, replace a change of the learning rate by a new run."""
     if insight.action is None or insight.action.kind == "again":
         return insight
-    return replace(insight, action=_lower_rate_from_the_start(config))
+    return replace(insight, action=_new_run_with_lower_rate(config))
 
 
 @rule(while_it_runs=False)
@@ -259,24 +261,24 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
         message=f"The loss has been NaN since step {step:,}: the weights are lost. The usual cause is a "
         "learning rate that is too high.",
         evidence=evidence,
-        action=_lower_rate_from_the_start(config),
+        action=_new_run_with_lower_rate(config),
     )
 
 
 @rule(while_it_runs=False)
 def _loss_rises(series: Series, config: Config) -> Insight | None:
     means = learning.loss_in_parts(series)
-    if means is None or means[-1] <= min(means) + CLEARLY_RISEN * abs(means[0]):
+    if means is None or means[-1] <= min(means) + MIN_RISE * abs(means[0]):
         return None
     loss, lowest = series.steps.column("loss"), means.index(min(means))
-    was, now = f"{short(loss[0])} in the first step", f"{short(loss[-1])} in the latest"
+    before, now = f"{short(loss[0])} in the first step", f"{short(loss[-1])} in the latest"
     if lowest > 0:  # compare medians with medians, and a step with a step
         tenths = [f"{part[0]:,} to {part[-1]:,}" for part in np.array_split(series.steps.x("step"), 10)]
-        was = f"{short(means[lowest])} over steps {tenths[lowest]}"
+        before = f"{short(means[lowest])} over steps {tenths[lowest]}"
         now = f"{short(means[-1])} over steps {tenths[-1]} (medians)"
     return Insight(
         code="loss_rises",
-        message=f"The loss rises: it was {was} and is {now}. The learning rate is too high.",
+        message=f"The loss rises: it was {before} and is {now}. The learning rate is too high.",
         evidence=_evidence_of_loss(series),
         action=_lower_rate(series, config),
     )
@@ -285,9 +287,9 @@ def _loss_rises(series: Series, config: Config) -> Insight | None:
 @rule(while_it_runs=False)
 def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
     means = learning.loss_in_parts(series)
-    if means is None or means[-1] <= HARDLY_FALLEN * abs(means[0]) or means[0] == 0:
+    if means is None or means[-1] <= MAX_UNCHANGED_RATIO * abs(means[0]) or means[0] == 0:
         return None
-    if means[-1] > min(means) + CLEARLY_RISEN * abs(means[0]):
+    if means[-1] > min(means) + MIN_RISE * abs(means[0]):
         return None  # the loss rises, which another rule reports
     compared = learning.compare(series)
     if compared is not None and compared.is_better:
@@ -309,18 +311,20 @@ def _memorises(series: Series, config: Config) -> Insight | None:
     best = learning.overfits_since(series)
     if best is None:
         return None
-    newest = series.evaluations.last
+    latest = series.evaluations.last
     patience = config.early_stopping_patience
-    then, now = (learning.training_loss_at(series, seen["step"]) for seen in (best, newest))
-    if then is None or now is None or newest["loss"] is None:
+    loss_then, loss_now = (
+        learning.training_loss_at(series, evaluation["step"]) for evaluation in (best, latest)
+    )
+    if loss_then is None or loss_now is None or latest["loss"] is None:
         return None
     return Insight(
         code="memorises",
         message=f"Validation rises ({short(best['loss'])} at step {best['step']:,}, "
-        f"{short(newest['loss'])} now) while training falls ({short(then)} to {short(now)}, "
-        f"medians of at most {learning.NEWEST_STEPS} steps each): the model is overfitting.",
+        f"{short(latest['loss'])} now) while training falls ({short(loss_then)} to {short(loss_now)}, "
+        f"medians of at most {learning.LATEST_STEPS} steps each): the model is overfitting.",
         evidence="the evaluations since the best one (events eval), and the steps between them (events step)",
-        action=None if patience else _again("Start again and stop early", early_stopping_patience=3),
+        action=None if patience else _new_run_action("Start again and stop early", early_stopping_patience=3),
     )
 
 
@@ -342,16 +346,16 @@ def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
 @rule(while_it_runs=True)
 def _slow_rank(series: Series, _config: Config) -> Insight | None:
     """Report a straggler: in successive events, one rank's own work takes clearly longer than the others'."""
-    newest = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
-    found = [_slowest(event["ranks"]) for event in newest]
-    if len(found) < RANKS_EVENTS_TO_JUDGE or None in found:
+    latest_events = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
+    slowest = [_slowest(event["ranks"]) for event in latest_events]
+    if len(slowest) < RANKS_EVENTS_TO_JUDGE or None in slowest:
         return None
-    ranks = {item[0] for item in found if item is not None}
+    ranks = {item[0] for item in slowest if item is not None}
     if len(ranks) > 1:
         return None
     if any(span.until_step is None for span in slowed_spans(series.marks)):
         return None  # slowed down on purpose
-    rank, factor = ranks.pop(), median(item[1] for item in found if item is not None)
+    rank, factor = ranks.pop(), median(item[1] for item in slowest if item is not None)
     return Insight(
         code="slow_rank",
         message=f"Rank {rank} is {factor:.1f} times slower than the others, which wait for it in every step.",
@@ -362,17 +366,17 @@ def _slow_rank(series: Series, _config: Config) -> Insight | None:
 
 def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
     """Return the rank with the longest time for its own work, and the ratio to the other ranks' median."""
-    own = [
+    work_times = [
         (rank["step_time_s"] - rank["wait_time_s"], rank["rank"])
         for rank in ranks
         if rank.get("step_time_s") is not None and rank.get("wait_time_s") is not None
     ]
     # If the waiting time of a rank is unknown, waiting would count as work.
-    if len(own) < 2 or len(own) < len(ranks):
+    if len(work_times) < 2 or len(work_times) < len(ranks):
         return None
-    longest, rank = max(own)
-    factor = longest / max(median(seconds for seconds, other in own if other != rank), 1e-9)
-    return (rank, factor) if factor >= CLEARLY_SLOWER else None
+    longest, rank = max(work_times)
+    factor = longest / max(median(seconds for seconds, other_rank in work_times if other_rank != rank), 1e-9)
+    return (rank, factor) if factor >= MIN_SLOWDOWN else None
 
 
 @rule(while_it_runs=False)
@@ -380,14 +384,14 @@ def _others_use_the_processor(series: Series, _config: Config) -> Insight | None
     """Report that other programs use the CPU of the ranks, so the measured times are not representative."""
     if _is_on_gpus(series):
         return None
-    found = contended_spans(series.load)
-    taken_s, all_s = sum(span.seconds for span in found), series.active_s()
-    if not found or taken_s < MUCH_CONTENDED * all_s:
+    spans = contended_spans(series.load)
+    contended_s, run_s = sum(span.seconds for span in spans), series.active_s()
+    if not spans or contended_s < HIGH_CONTENDED_SHARE * run_s:
         return None
-    share = sum(span.others_percent * span.seconds for span in found) / max(taken_s, 1e-9)
+    share = sum(span.others_percent * span.seconds for span in spans) / max(contended_s, 1e-9)
     return Insight(
         code="others_use_the_processor",
-        message=f"For {taken_s:.0f} of {all_s:.0f} s other programs took {share:.0f}% of the processor: "
+        message=f"For {contended_s:.0f} of {run_s:.0f} s other programs took {share:.0f}% of the processor: "
         "do not compare this run's times with those of other runs.",
         evidence="the load of the processor by other programs (grey in the throughput chart)",
     )
@@ -396,21 +400,21 @@ def _others_use_the_processor(series: Series, _config: Config) -> Insight | None
 @rule(while_it_runs=True)
 def _waits_for_data(series: Series, config: Config) -> Insight | None:
     table = series.steps
-    first = max(WARM_UP_STEPS, table.length - NEWEST_STEPS)
+    first = max(WARM_UP_STEPS, table.length - LATEST_STEPS)
     step_times, data_times = table.column("step_time")[first:], table.column("data_time")[first:]
-    if len(step_times) < FEWEST_STEPS or float(np.median(step_times)) < SHORT_STEP_S:
+    if len(step_times) < MIN_STEPS or float(np.median(step_times)) < SHORT_STEP_S:
         return None
     share = float(np.nansum(data_times) / np.nansum(step_times))
-    if share < MUCH_DATA_TIME:
+    if share < HIGH_DATA_SHARE:
         return None
-    who = "GPUs" if _is_on_gpus(series) else "Ranks"
+    subject = "GPUs" if _is_on_gpus(series) else "Ranks"
     workers = config.num_workers
-    more = LOADER_WORKERS if workers < LOADER_WORKERS else 2 * workers
+    num_workers = LOADER_WORKERS if workers < LOADER_WORKERS else 2 * workers
     return Insight(
         code="waits_for_data",
-        message=f"{who} wait {share:.0%} of each step for data: try {more} loader workers.",
+        message=f"{subject} wait {share:.0%} of each step for data: try {num_workers} loader workers.",
         evidence=f"data_time_s and step_time_s of the last {len(step_times)} step events",
-        action=_again(f"Start again with {more} loader workers", num_workers=more),
+        action=_new_run_action(f"Start again with {num_workers} loader workers", num_workers=num_workers),
     )
 
 
@@ -418,14 +422,16 @@ def _waits_for_data(series: Series, config: Config) -> Insight | None:
 def _memory_is_full(series: Series, config: Config) -> Insight | None:
     for device in series.latest.get("devices", {}).get("devices", []):
         used, total = device.get("memory_used_bytes"), device.get("memory_total_bytes")
-        if device.get("kind") == "cuda" and used and total and used / total > FULL_MEMORY:
+        if device.get("kind") == "cuda" and used and total and used / total > FULL_MEMORY_SHARE:
             return Insight(
                 code="memory_is_full",
                 message=f"The memory of rank {device['rank']}'s GPU is {used / total:.0%} full: the run "
                 "fails if it needs slightly more.",
                 evidence="the latest devices event",
                 rank=device["rank"],
-                action=_again("Start again with half the batch", batch_size=max(1, config.batch_size // 2)),
+                action=_new_run_action(
+                    "Start again with half the batch", batch_size=max(1, config.batch_size // 2)
+                ),
             )
     return None
 
@@ -444,7 +450,7 @@ def _gpu_is_idle(series: Series, config: Config) -> Insight | None:
         code="gpu_is_idle",
         message=f"The GPUs are busy only {mean:.0f}% of the time: a larger batch uses them better.",
         evidence=f"the last {SAMPLES_TO_JUDGE_GPU} devices events",
-        action=_again("Start again with four times the batch", batch_size=4 * config.batch_size),
+        action=_new_run_action("Start again with four times the batch", batch_size=4 * config.batch_size),
     )
 
 
@@ -455,7 +461,7 @@ def _evidence_of_loss(series: Series) -> str:
 def _lower_rate(series: Series, config: Config) -> Action:
     """Offer a lower rate now; if that was already tried, a new run, because the weights are too far off."""
     if any(mark["kind"] == "command" and mark.get("name") == "set_lr" for mark in series.marks):
-        return _lower_rate_from_the_start(config)
+        return _new_run_with_lower_rate(config)
     rate = float(f"{series.last_step['lr'] / 10:.2g}")
     return Action(
         kind="set_learning_rate",
@@ -464,12 +470,12 @@ def _lower_rate(series: Series, config: Config) -> Action:
     )
 
 
-def _lower_rate_from_the_start(config: Config) -> Action:
+def _new_run_with_lower_rate(config: Config) -> Action:
     rate = float(f"{config.learning_rate / 10:.2g}")
-    return _again(f"Start again with a rate of {rate:g}", learning_rate=rate)
+    return _new_run_action(f"Start again with a rate of {rate:g}", learning_rate=rate)
 
 
-def _again(label: str, **values: Any) -> Action:
+def _new_run_action(label: str, **values: Any) -> Action:
     return Action(kind="again", label=label, values=values)
 
 

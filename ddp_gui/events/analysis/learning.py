@@ -14,17 +14,17 @@ from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import Event
 
-FIRST_WITHOUT_EXPONENT = 0.001
-FIRST_IN_THOUSANDS = 1_000
-FIRST_WITH_EXPONENT = 1e9
+MIN_WITHOUT_EXPONENT = 0.001
+MIN_WITH_SEPARATORS = 1_000
+MIN_LARGE_WITH_EXPONENT = 1e9
 
 
 def short(value: float) -> str:
     """Return a number with three digits: 0.0123, 12,345, 1.23e-4 (as in assets/js/shared/format.js)."""
     size = abs(value)
-    if not math.isfinite(value) or FIRST_WITHOUT_EXPONENT <= size < FIRST_IN_THOUSANDS or size == 0:
+    if not math.isfinite(value) or MIN_WITHOUT_EXPONENT <= size < MIN_WITH_SEPARATORS or size == 0:
         return f"{value:.3g}"
-    if FIRST_IN_THOUSANDS <= size < FIRST_WITH_EXPONENT:
+    if MIN_WITH_SEPARATORS <= size < MIN_LARGE_WITH_EXPONENT:
         return f"{value:,.0f}"
     digits, _, exponent = f"{value:.2e}".partition("e")
     return f"{digits}e{int(exponent):+d}"
@@ -35,11 +35,11 @@ SECONDS_TO_JUDGE_LOSS = 15.0
 WORSE_EVALUATIONS = 3
 CLEARLY_WORSE = 1.1
 MUCH_WORSE = 1.3
-HARDLY_WORSE = 1.03
+NEARLY_AS_GOOD = 1.03
 SMALL_RISE = 0.05  # minimum difference: the ratio of losses near zero is noisy
-FEWEST_STEPS_OF_A_RUN = 10
+MIN_STEPS_OF_A_RUN = 10
 BETTER_LOSS_RATIO = 0.9
-NEWEST_STEPS = 30
+LATEST_STEPS = 30
 STEPS_AT_EACH_END = 10  # the default window of the loss chart's smoothing
 FAR_ABOVE = 2.0
 STEPS_OF_A_JUMP = 5  # more than one step, because an outlier in a batch raises the loss of one step
@@ -107,7 +107,7 @@ def loss_in_parts(series: Series) -> list[float] | None:
     loss = series.steps.column("loss")
     is_over = series.state.get("state") in events.ENDED_STATES
     is_long = len(loss) >= STEPS_TO_JUDGE_LOSS and series.active_s() >= SECONDS_TO_JUDGE_LOSS
-    if not is_long and not (is_over and len(loss) >= FEWEST_STEPS_OF_A_RUN):
+    if not is_long and not (is_over and len(loss) >= MIN_STEPS_OF_A_RUN):
         return None
     return medians_of_tenths(loss) if np.isfinite(loss[-1]) else None
 
@@ -135,14 +135,14 @@ def loss_jump(series: Series) -> str | None:
     if len(finite) <= STEPS_OF_A_JUMP:
         return None
     trivial = series.plan.get("trivial") or {}
-    began = max(float(loss[finite[0]]), trivial_train_loss(trivial) if trivial else 0.0)
+    initial = max(float(loss[finite[0]]), trivial_train_loss(trivial) if trivial else 0.0)
     lowest_of_five = np.lib.stride_tricks.sliding_window_view(loss[finite], STEPS_OF_A_JUMP).min(axis=1)
     worst = int(np.argmax(lowest_of_five))
-    if lowest_of_five[worst] <= FAR_ABOVE * began + SMALL_RISE:
+    if lowest_of_five[worst] <= FAR_ABOVE * initial + SMALL_RISE:
         return None
     steps = series.steps.x("step")[finite[[worst, worst + STEPS_OF_A_JUMP - 1]]]
     return (
-        f"The training loss began at {short(began)} and was at least {short(lowest_of_five[worst])} "
+        f"The training loss began at {short(initial)} and was at least {short(lowest_of_five[worst])} "
         f"in steps {steps[0]:,} to {steps[1]:,}."
     )
 
@@ -157,10 +157,11 @@ def loss_at_ends(series: Series, direction: int) -> tuple[float, float, int]:
     """
     loss = series.steps.column("loss")
     tenth = max(1, len(loss) // 10)
-    found = [
-        (_median(loss[:num]), _median(loss[-num:]), num) for num in (min(STEPS_AT_EACH_END, tenth), tenth, 1)
+    candidates = [
+        (_median(loss[:num_steps]), _median(loss[-num_steps:]), num_steps)
+        for num_steps in (min(STEPS_AT_EACH_END, tenth), tenth, 1)
     ]
-    return next((ends for ends in found if (ends[1] - ends[0]) * direction > 0), found[0])
+    return next((ends for ends in candidates if (ends[1] - ends[0]) * direction > 0), candidates[0])
 
 
 def compared_steps_text(num_steps: int) -> str:
@@ -178,7 +179,7 @@ def _median(loss: npt.NDArray[np.float32]) -> float:
 def training_loss_at(series: Series, step: int) -> float | None:
     """Return the median loss of the last steps up to `step`."""
     last = int(np.searchsorted(series.steps.x("step"), step, side="right"))
-    loss = series.steps.column("loss")[max(0, last - NEWEST_STEPS) : last]
+    loss = series.steps.column("loss")[max(0, last - LATEST_STEPS) : last]
     return _median(loss) if np.isfinite(loss).any() else None
 
 
@@ -199,11 +200,16 @@ def overfits_since(series: Series) -> Event | None:
         is_worse = (ratio >= CLEARLY_WORSE and _metric_is_worse(series, best, event)) or (
             ratio >= MUCH_WORSE and rise >= SMALL_RISE
         )
-        is_reported = (num_after >= WORSE_EVALUATIONS and is_worse) or (is_reported and ratio >= HARDLY_WORSE)
+        is_reported = (num_after >= WORSE_EVALUATIONS and is_worse) or (
+            is_reported and ratio >= NEARLY_AS_GOOD
+        )
     if best is None or not is_reported:
         return None
-    then, now = training_loss_at(series, best["step"]), training_loss_at(series, evaluations[-1]["step"])
-    if then is None or now is None or now > BETTER_LOSS_RATIO * then:
+    loss_then, loss_now = (
+        training_loss_at(series, best["step"]),
+        training_loss_at(series, evaluations[-1]["step"]),
+    )
+    if loss_then is None or loss_now is None or loss_now > BETTER_LOSS_RATIO * loss_then:
         return None
     return best
 
@@ -211,16 +217,16 @@ def overfits_since(series: Series) -> Event | None:
 def _metric_is_worse(series: Series, best: Event, event: Event) -> bool:
     """Return True if the main metric got worse by more than chance explains for this number of samples."""
     name = events.primary_metric(event["metrics"])
-    before, after = best["metrics"].get(name), event["metrics"].get(name)
-    if name is None or before is None or after is None:
+    best_value, value = best["metrics"].get(name), event["metrics"].get(name)
+    if name is None or best_value is None or value is None:
         return False
-    fall = before - after if events.PRIMARY_METRICS[name] else after - before
-    return bool(fall > metric_noise(series, before))
+    decline = best_value - value if events.PRIMARY_METRICS[name] else value - best_value
+    return bool(decline > metric_noise(series, best_value))
 
 
 def metric_noise(series: Series, value: float) -> float:
     """Return how much a metric may differ by chance: two standard errors of a share, else 1/50."""
-    num = series.plan.get("num_validation") or 0
-    if 0 <= value <= 1 and num:
-        return 2 * math.sqrt(max(value * (1 - value), 1 / num) / num)
+    num_samples = series.plan.get("num_validation") or 0
+    if 0 <= value <= 1 and num_samples:
+        return 2 * math.sqrt(max(value * (1 - value), 1 / num_samples) / num_samples)
     return abs(value) / 50

@@ -12,7 +12,7 @@ from ddp_gui.events.series import RANK_PARTS, Series
 from ddp_gui.events.tables import Table
 
 WINDOW_S = 5.0
-FEWEST_STEPS = 5
+MIN_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def pace_of_run(series: Series, *, is_over: bool) -> Pace | None:
     global_batch = series.plan.get("global_batch")
     if not isinstance(global_batch, int) or global_batch < 1:
         return None  # not known yet, or the file is damaged
-    return of_steps(
+    return pace_of_steps(
         series.steps,
         global_batch=global_batch,
         # The number of samples of a script may be unknown.
@@ -59,7 +59,7 @@ def pace_of_run(series: Series, *, is_over: bool) -> Pace | None:
     )
 
 
-def of_steps(
+def pace_of_steps(
     steps: Table, *, global_batch: int, num_train: int, since_step: int, is_over: bool
 ) -> Pace | None:
     """Return the pace of a run, or None if too few complete steps were measured.
@@ -77,20 +77,20 @@ def of_steps(
     if num_train % global_batch:
         # Exclude the last step of an epoch, which is smaller, and the latest step, which may be the last of
         # its epoch.
-        is_whole = np.diff(epochs, append=np.nan) == 0
-        times = times[is_whole]
+        is_complete = np.diff(epochs, append=np.nan) == 0
+        times = times[is_complete]
     times = times[np.isfinite(times) & (times > 0)]
     if not is_over:
         newest_first = np.cumsum(times[::-1])
         num_recent = int(np.searchsorted(newest_first, WINDOW_S, side="right"))
-        times = times[len(times) - max(num_recent, min(FEWEST_STEPS, len(times))) :]
-    if len(times) < FEWEST_STEPS:
+        times = times[len(times) - max(num_recent, min(MIN_STEPS, len(times))) :]
+    if len(times) < MIN_STEPS:
         return None
     mean = float(np.mean(times))
-    typical = float(np.median(times)) if is_over else mean
+    step_time_s = float(np.median(times)) if is_over else mean
     return Pace(
-        step_time_s=typical,
-        samples_per_s=global_batch / typical,
+        step_time_s=step_time_s,
+        samples_per_s=global_batch / step_time_s,
         num_steps=len(times),
         mean_step_time_s=mean,
         is_whole_run=is_over,
@@ -99,40 +99,42 @@ def of_steps(
 
 MAX_SLICES = 40
 # Minimum number of samples for a 95th percentile, which is otherwise almost the maximum.
-FEWEST_FOR_P95 = 20
+MIN_FOR_P95 = 20
 DIGITS = 4
-EXACT = 9
+MORE_DIGITS = 9
 
 
 def rank_history_of_run(series: Series) -> list[dict[str, Any]]:
     """Return each rank's median and 95th percentile of sampled steps, and the means of slices of the run.
 
-    `p95_s` is null for fewer than `FEWEST_FOR_P95` samples; `first_step` and `last_step` are the range of the
+    `p95_s` is null for fewer than `MIN_FOR_P95` samples; `first_step` and `last_step` are the range of the
     sampled steps. A slice is a list of seconds, in the order of `RANK_PARTS`; null for a part that was not
     measured.
     """
     return [
-        {"rank": rank, **_of_rank(table)} for rank, table in sorted(series.ranks.items()) if table.length > 0
+        {"rank": rank, **_summarise_rank(table)}
+        for rank, table in sorted(series.ranks.items())
+        if table.length > 0
     ]
 
 
-def _of_rank(table: Table) -> dict[str, Any]:
+def _summarise_rank(table: Table) -> dict[str, Any]:
     step = table.column("step").astype(np.float64)
     parts = np.array([table.column(name) for name in RANK_PARTS], np.float64)
     slices = np.array_split(parts, min(MAX_SLICES, table.length), axis=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a part that was never measured has no mean
-        means = [np.nanmean(piece, axis=1) for piece in slices]
+        means = [np.nanmean(chunk, axis=1) for chunk in slices]
     return {
         "num_samples": table.length,
         "first_step": int(table.x("step")[0]),
         "last_step": int(table.x("step")[-1]),
         # The page rounds again: rounding twice to few digits is not rounding to the nearest.
-        "median_s": _rounded(float(np.median(step)), EXACT),
-        "p95_s": _rounded(float(np.percentile(step, 95)), EXACT) if table.length >= FEWEST_FOR_P95 else None,
-        "slices": [[_rounded(float(value)) for value in mean] for mean in means],
+        "median_s": _round(float(np.median(step)), MORE_DIGITS),
+        "p95_s": _round(float(np.percentile(step, 95)), MORE_DIGITS) if table.length >= MIN_FOR_P95 else None,
+        "slices": [[_round(float(value)) for value in mean] for mean in means],
     }
 
 
-def _rounded(value: float, digits: int = DIGITS) -> float | None:
+def _round(value: float, digits: int = DIGITS) -> float | None:
     return float(f"{value:.{digits}g}") if np.isfinite(value) else None

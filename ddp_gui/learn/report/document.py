@@ -562,7 +562,7 @@ def _head(name: str, kind: str) -> str:
 
 def head(title: str, styles: Sequence[str], script: str) -> str:
     """Return a file up to its body. The file may load nothing and execute only the script and Plotly."""
-    style = try_page.styles_of(styles)
+    style = try_page.read_styles(styles)
     policy = front.file_page_policy([script, shell.vendored("plotly-basic.min.js").decode()], style)
     inside = tag(
         "head",

@@ -146,7 +146,7 @@ def read(about: Mapping[str, Any]) -> Measured:
         series=series,
         pace=pace.pace_of_run(series, is_over=state not in events.LIVE_STATES),
         verdict=verdict_of.judge(series, state, found),
-        warnings=_warnings(series, [*insights.of_damage(view.num_missing_events), *found]),
+        warnings=_warnings(series, [*insights.damage_insights(view.num_missing_events), *found]),
         hashed=hashed,
     )
 

@@ -236,7 +236,7 @@ def about_run(store: RunStore, run: RunDirectory) -> Values:
     catalogue = store.catalogue_for(run, config)
     strategy = catalogue.strategies.get(config.strategy)
     written = listing.shown_name(run, config.name)
-    known: Mapping[str, Any] = listing.facts_of(config, catalogue)
+    known: Mapping[str, Any] = listing.config_facts(config, catalogue)
     engine = liveness.engine_for(status)
     return {
         "run_id": run.run_id,

@@ -21,16 +21,16 @@ from trainers.engines import liveness
 
 
 def test_full_disk_is_said_and_one_with_room_is_not(small_disk: Path) -> None:
-    assert insights.of_disk(small_disk) == []
+    assert insights.check_disk(small_disk) == []
     free = os.statvfs(small_disk)
     (small_disk / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_frsize))
-    (insight,) = insights.of_disk(small_disk)
+    (insight,) = insights.check_disk(small_disk)
     assert insight.code == "disk_takes_nothing"
     assert insight.message.startswith("The disk is full: training continues, but nothing is saved.")
 
 
 def test_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (insight,) = insights.of_disk(tmp_path / "nowhere")
+    (insight,) = insights.check_disk(tmp_path / "nowhere")
     assert "The folder of this run is no longer writable" in insight.message
 
 

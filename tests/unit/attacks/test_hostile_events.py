@@ -127,18 +127,18 @@ def test_a_view_is_as_large_as_its_run(tmp_path: Path, claim: str, traced: None)
 def test_the_main_metric_is_kept_and_long_names_stay_different() -> None:
     common = {"seq": 1, "time_unix_s": 1.0, "kind": "eval", "step": 1, "loss": 1.0}
     many = {f"m{number}": float(number) for number in range(40)} | {"accuracy": 0.5}
-    kept = fold.kept_of({**common, "metrics": many}, 8)["metrics"]
+    kept = fold.limit_fields({**common, "metrics": many}, 8)["metrics"]
     assert list(kept) == ["accuracy", *(f"m{number}" for number in range(fold.MAX_METRICS - 1))]
     few = {"top": 1.0, "accuracy": 0.5}
-    assert fold.kept_of({**common, "metrics": few}, 8)["metrics"] == few
+    assert fold.limit_fields({**common, "metrics": few}, 8)["metrics"] == few
     long = {"x" * 200 + end: value for end, value in (("a", 1.0), ("b", 2.0), ("\ud800", 3.0))}
-    kept = fold.kept_of({**common, "metrics": long}, 8)["metrics"]
+    kept = fold.limit_fields({**common, "metrics": long}, 8)["metrics"]
     assert list(kept.values()) == [1.0, 2.0, 3.0] and {len(name) for name in kept} == {fold.MAX_NAME}
 
 
 def test_the_newest_of_each_kind_is_kept() -> None:
     marks = [{"kind": "command", "seq": -1}, *({"kind": f"k{n}", "seq": n} for n in range(2_000))]
-    kept = fold.without_oldest(marks)
+    kept = fold.drop_oldest_marks(marks)
     assert [mark["seq"] for mark in kept] == [-1, *range(1_500, 2_000)]
 
 

@@ -279,7 +279,7 @@ def test_his_list_of_runs_is_not_shown(
 ) -> None:
     listing.save_listing(tmp_path, "key", {"a": {}})
     assert listing.load_listing(tmp_path, "key") == {"a": {}}
-    give_away(listing.path_in(tmp_path), monkeypatch)
+    give_away(listing.cache_path(tmp_path), monkeypatch)
     assert listing.load_listing(tmp_path, "key") == {}
     assert "list.json is not used, because it belongs to" in capsys.readouterr().out
 

@@ -88,8 +88,8 @@ def test_thirty_viewers_share_each_encoding(live: RunDirectory, monkeypatch: pyt
 
 
 def test_a_long_file_is_shown_in_two_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "MUCH_BYTES", 10_000)
-    monkeypatch.setattr(stream_module, "VERY_MUCH_BYTES", 10_000)
+    monkeypatch.setattr(stream_module, "LOAD_IN_CHUNKS_BYTES", 10_000)
+    monkeypatch.setattr(stream_module, "PREVIEW_FROM_BYTES", 10_000)
     view = RunView(make_run(tmp_path, until=5000), 5000)
 
     async def watch() -> list[dict[str, Any]]:

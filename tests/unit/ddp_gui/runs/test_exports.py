@@ -99,5 +99,5 @@ FILE = REPOSITORY / "tests" / "golden" / "scalars.tfevents"
 
 def test_the_bytes_are_those_of_tensorboard() -> None:
     written = exports.version_record(golden.BEGAN)
-    written += b"".join(exports.framed([exports.scalar_event(*scalar) for scalar in golden.SCALARS]))
+    written += b"".join(exports.frame_records([exports.scalar_event(*scalar) for scalar in golden.SCALARS]))
     assert written == FILE.read_bytes()

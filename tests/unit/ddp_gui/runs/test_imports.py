@@ -57,7 +57,7 @@ def zipped(files: Files) -> bytes:
 
 
 def files_of(run: RunDirectory, *, with_checkpoint: bool = False) -> Files:
-    content = b"".join(run_zip.packed(run, with_checkpoint=with_checkpoint))
+    content = b"".join(run_zip.pack(run, with_checkpoint=with_checkpoint))
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
 
@@ -160,7 +160,7 @@ def test_differences_from_the_hashes_are_named(there: RunDirectory, tmp_path: Pa
         "events.jsonl differs",
         "logs/rank_0.log is missing",
     )
-    assert imported.words == "3 files differ"
+    assert imported.result_text == "3 files differ"
 
 
 def test_a_folder_zipped_by_hand_has_no_hashes(there: RunDirectory, tmp_path: Path) -> None:

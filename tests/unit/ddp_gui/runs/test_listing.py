@@ -105,7 +105,7 @@ def test_a_spoilt_copy_is_fine(listing: Listing, runs_dir: Path, catalogue: Cata
     settle(runs_dir)
     rows = listing.rows()
     listing.save()
-    spoil(listing_module.path_in(runs_dir))
+    spoil(listing_module.cache_path(runs_dir))
     assert store_of(runs_dir, catalogue).listing.rows() == rows
 
 

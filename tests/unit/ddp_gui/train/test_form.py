@@ -83,7 +83,7 @@ def test_the_form_is_filled_in_as_a_run_was_with_what_the_address_changes(form: 
     run = rundir.create(tmp_path, was)
     store = RunStore(tmp_path, None)
     query = {"from": run.run_id, "learning_rate": "0.01", "scale_lr": "true", "__theme": "dark"}
-    values = fill_in.config_of_run(store, query)
+    values = fill_in.read_run_config(store, query)
     filled = config.parse(values_of(form, fill_in.updates(form, values)))
     expected = {**was.to_json(), "learning_rate": 0.01, "scale_lr": True}
     assert filled == config.parse(expected)
@@ -92,18 +92,20 @@ def test_the_form_is_filled_in_as_a_run_was_with_what_the_address_changes(form: 
 @pytest.mark.parametrize("query", [{"from": "../../etc"}, {"from": "none-1"}, {}])
 def test_an_address_without_a_run_is_refused(tmp_path: Path, query: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="run_id"):
-        fill_in.config_of_run(RunStore(tmp_path, None), query)
+        fill_in.read_run_config(RunStore(tmp_path, None), query)
 
 
 def test_other_data_than_a_presets_takes_its_other_fields_back(form: Form) -> None:
     opened = form.usual_values()
-    taken_back = fill_in.without_preset(form, opened | {"dataset": "iris"})
+    taken_back = fill_in.preset_replacements(form, opened | {"dataset": "iris"})
     assert taken_back == {name: config.default_values()[name] for name in taken_back}
     assert set(taken_back) == {"num_epochs", "random_crop", "weight_decay"} <= set(form_module.FITTED_FIELDS)
-    assert fill_in.without_preset(form, opened) == {}, "the data is the preset's own"
-    assert fill_in.without_preset(form, opened | {"dataset": "iris", "num_epochs": 7}) == {}, "a person's own"
+    assert fill_in.preset_replacements(form, opened) == {}, "the data is the preset's own"
+    assert fill_in.preset_replacements(form, opened | {"dataset": "iris", "num_epochs": 7}) == {}, (
+        "a person's own"
+    )
     moons = form.unset_values() | dict(form_module.find_preset("moons").values)
-    assert fill_in.without_preset(form, moons | {"dataset": "wine"})["learning_rate"] == 0.002
+    assert fill_in.preset_replacements(form, moons | {"dataset": "wine"})["learning_rate"] == 0.002
 
 
 def rules_of(catalogue: Catalogue) -> fill_in.Rules:
@@ -122,27 +124,27 @@ def rules_of(catalogue: Catalogue) -> fill_in.Rules:
 def test_another_data_set_brings_the_rules_values_each_time(real: Catalogue, form: Form) -> None:
     rules = rules_of(real)
     raw = form.usual_values() | {"dataset": "iris", "model": "linear"}
-    found, filled = fill_in.by_rules(form, rules, "", raw, leaves_preset=True)
+    found, filled = fill_in.recommend_values(form, rules, "", raw, leaves_preset=True)
     assert {name: found[name] for name in recipe.FIELDS} == rules({"dataset": "iris", "model": "linear"})
     assert found["random_crop"] == 0, "the preset's other fields go back"
     assert fill_in.defaults_for(form, rules, form.usual_values()) == form.usual_values()
     changes = fill_in.list_changes(form, real, fill_in.defaults_for(form, rules, raw | found), raw | found)
     assert [change.name for change in changes] == ["model", "dataset"], "values of the rules are no changes"
     now = raw | found | {"dataset": "moons"}
-    found, filled = fill_in.by_rules(form, rules, filled, now, leaves_preset=True)
+    found, filled = fill_in.recommend_values(form, rules, filled, now, leaves_preset=True)
     assert {name: found[name] for name in recipe.FIELDS} == rules({"dataset": "moons", "model": "linear"})
     now |= found | {"nproc_per_node": 4}
-    found, _ = fill_in.by_rules(form, rules, filled, now, leaves_preset=False)
+    found, _ = fill_in.recommend_values(form, rules, filled, now, leaves_preset=False)
     assert found["batch_size"] == 16, "2,000 rows in 20 steps of 4 ranks"
 
 
 def test_what_a_person_has_changed_stays_and_the_rules_count_with_it(real: Catalogue, form: Form) -> None:
     rules = rules_of(real)
     raw = form.usual_values() | {"dataset": "iris", "model": "linear"}
-    found, filled = fill_in.by_rules(form, rules, "", raw, leaves_preset=True)
+    found, filled = fill_in.recommend_values(form, rules, "", raw, leaves_preset=True)
     # A text control returns a text.
     now = raw | found | {"dataset": "wine", "batch_size": 30, "learning_rate": "0.0100"}
-    found, filled = fill_in.by_rules(form, rules, filled, now, leaves_preset=True)
+    found, filled = fill_in.recommend_values(form, rules, filled, now, leaves_preset=True)
     assert "batch_size" not in found and found["num_epochs"] == 334, "1,000 steps of 60 of 142 rows"
     assert found["learning_rate"] == 0.01, "0.0100 is what was filled in"
     assert "batch_size" not in json.loads(filled)

@@ -71,7 +71,7 @@ def start(machine: Machine, folder: Path, raw: dict[str, Any]) -> Plan:
     """Call the endpoint and return the plan that the scheduler received."""
     line = Line(machine)
     api = Api(store_of(folder), line, None, DataAccess(folder))
-    api._answer_placed = lambda *_: {}
+    api._placed_result = lambda *_: {}
     asyncio.run(api.start_run(raw))
     (planned,) = line.started
     return planned
@@ -150,14 +150,14 @@ def test_a_new_run_with_a_deleted_source_s_name_differs(source: RunDirectory, tm
     run = rundir.create(tmp_path, planned.config, planned.note)
     store, asked = store_of(tmp_path), {"from": run.run_id}
     assert store.has_source(run, source.run_id)
-    assert fill_in.config_of_run(store, asked)["start_from"] == f"{source.run_id}/1"
+    assert fill_in.read_run_config(store, asked)["start_from"] == f"{source.run_id}/1"
     shutil.rmtree(source.path)
     assert not store.has_source(run, source.run_id)
     other, *_ = leave_trained_run(tmp_path, "digits", "cnn", model_size="large", seed=7)
     other.path.rename(source.path)
     assert not store.has_source(run, source.run_id)
     with pytest.raises(ValueError, match=f"started from a checkpoint of {source.run_id}, which was deleted"):
-        fill_in.config_of_run(store, asked)
+        fill_in.read_run_config(store, asked)
 
 
 @pytest.fixture

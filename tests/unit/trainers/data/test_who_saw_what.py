@@ -152,7 +152,7 @@ def test_one_sample_is_followed_through_the_epochs() -> None:
     sampling = of_one_start(1437)
     assert samples.times_seen(sampling, 0) == {"fewest": 1, "most": 1}
     assert samples.times_seen(of_one_start(1437, 4, NO_SAMPLER), 0) == {"fewest": 4, "most": 4}
-    epochs, is_all = samples.where_seen(sampling, 5, 3)
+    epochs, is_all = samples.list_accesses(sampling, 5, 3)
     assert is_all and [found["epoch"] for found in epochs] == [0, 1, 2]
     for found in epochs:
         assert shuffled_order(1437, 3 + found["epoch"])[found["place"]] == 5
