@@ -469,7 +469,7 @@ class Scheduler:
             recorded_threads = manifests.recorded_threads(run, ticket.resume_step, ticket.num_ranks)
             if recorded_threads is not None and recorded_threads <= num_cores:
                 max_threads = recorded_threads
-            num_threads = threads.given() or max_threads
+            num_threads = threads.threads_from_environment() or max_threads
         checkpoint_bytes = self._disk_share_bytes(ticket.person, snapshot) if self._has_login else None
         gpus = {gpu.uuid: gpu for gpu in snapshot.devices.gpus}
         grant = Grant(
@@ -483,7 +483,7 @@ class Scheduler:
 
     def _threads_per_rank(self) -> int:
         """Return OMP_NUM_THREADS, which applies to each CPU rank of this page; 1 if it is not set."""
-        return (threads.given() or 1) if self._engine.is_this_machine else 1
+        return (threads.threads_from_environment() or 1) if self._engine.is_this_machine else 1
 
     def _disk_share_bytes(self, person: str, snapshot: Snapshot) -> int:
         """Return the maximum total size in bytes of a run's checkpoints."""

@@ -30,10 +30,10 @@ class Austen:
 
     def spec(self) -> DataSpec:
         """Describe the text and its vocabulary."""
-        own = self._tokenizer
+        tokenizer = self._tokenizer
         num_train, num_validation = self._num_tokens()
-        class_names = vocabulary() if own is None else ()
-        size = len(class_names) if own is None else own.vocabulary_size
+        class_names = vocabulary() if tokenizer is None else ()
+        size = len(class_names) if tokenizer is None else tokenizer.vocabulary_size
         return DataSpec(
             task=LANGUAGE_MODELLING,
             input_shape=(self._length,),
@@ -42,11 +42,11 @@ class Austen:
             class_names=class_names,
             num_train=num_windows(num_train, self._length),
             num_validation=num_windows(num_validation, self._length),
-            sample_unit=f"passages of {self._length} {'characters' if own is None else 'tokens'}",
+            sample_unit=f"passages of {self._length} {'characters' if tokenizer is None else 'tokens'}",
             description="Six novels, four million characters. The model learns to write the next "
-            f"{'character' if own is None else 'piece of a word'}.",
+            f"{'character' if tokenizer is None else 'piece of a word'}.",
             source="Project Gutenberg by way of janeaustenr, public domain",
-            decode=None if own is None else own.decode,
+            decode=None if tokenizer is None else tokenizer.decode,
         )
 
     def load(self, device: torch.device) -> tuple[CharacterSplit, CharacterSplit]:

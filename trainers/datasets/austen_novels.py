@@ -33,7 +33,7 @@ class AustenNovels:
 
     def spec(self) -> DataSpec:
         """Describe the passages without reading them, because the text never changes."""
-        own = self._tokenizer
+        tokenizer = self._tokenizer
         return DataSpec(
             task=TEXT_CLASSIFICATION,
             input_shape=(self._length,),
@@ -45,9 +45,9 @@ class AustenNovels:
             description="Predicts which of six novels by Jane Austen contains a passage of 40 words; names "
             "are a strong hint. 1,500 passages of each novel to train, 300 from near its end to validate.",
             source="Project Gutenberg by way of janeaustenr, public domain",
-            vocabulary_size=VOCABULARY_SIZE if own is None else own.vocabulary_size,
-            padding=WordTokenizer.padding if own is None else own.padding,
-            decode=None if own is None else own.decode,
+            vocabulary_size=VOCABULARY_SIZE if tokenizer is None else tokenizer.vocabulary_size,
+            padding=WordTokenizer.padding if tokenizer is None else tokenizer.padding,
+            decode=None if tokenizer is None else tokenizer.decode,
         )
 
     def load(self, device: torch.device) -> tuple[TextSplit, TextSplit]:
@@ -97,10 +97,10 @@ def novel_passages(novel: str) -> list[str]:
 def _novel_texts() -> dict[str, str]:
     """Split the text at lines that consist of a novel's title; drop title pages and an editor's note."""
     text = whole_text()
-    titles = "|".join(NOVELS)
-    starts = list(re.finditer(rf"^({titles})$", text, flags=re.MULTILINE | re.IGNORECASE))
-    found = [match[1].lower() for match in starts]
-    assert found == [novel.lower() for novel in NOVELS], found
+    pattern = "|".join(NOVELS)
+    starts = list(re.finditer(rf"^({pattern})$", text, flags=re.MULTILINE | re.IGNORECASE))
+    titles = [match[1].lower() for match in starts]
+    assert titles == [novel.lower() for novel in NOVELS], titles
     ends = [match.start() for match in starts[1:]] + [len(text)]
     parts = (text[match.end() : end] for match, end in zip(starts, ends, strict=True))
     return {novel: _body(part) for novel, part in zip(NOVELS, parts, strict=True)}

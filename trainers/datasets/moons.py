@@ -55,5 +55,5 @@ def points(num_points: int, *, seed: int) -> tuple[Tensor, Tensor]:
     angle = math.pi * torch.rand(num_points, generator=generator)
     upper = torch.stack([angle.cos(), angle.sin()], dim=1)
     lower = torch.stack([1 - angle.cos(), 0.5 - angle.sin()], dim=1)
-    places = torch.where(moons[:, None] == 0, upper, lower)
-    return places + NOISE * torch.randn(num_points, 2, generator=generator), moons
+    positions = torch.where(moons[:, None] == 0, upper, lower)
+    return positions + NOISE * torch.randn(num_points, 2, generator=generator), moons

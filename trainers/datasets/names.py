@@ -98,31 +98,36 @@ def split_names(folder: Path) -> tuple[tuple[str, ...], list[tuple[str, int]], l
     Raises:
         ValueError: if there are names of fewer than two languages.
     """
-    found = {
+    languages_by_name = {
         language: read_names(folder / code / "__init__.py")
         for code, language in LANGUAGES.items()
         if (folder / code / "__init__.py").is_file()
     }
-    num_languages = Counter(name for names in found.values() for name in names)
+    num_languages = Counter(name for names in languages_by_name.values() for name in names)
     alone = {
-        language: [name for name in names if num_languages[name] == 1] for language, names in found.items()
+        language: [name for name in names if num_languages[name] == 1]
+        for language, names in languages_by_name.items()
     }
-    kept = {language: names for language, names in alone.items() if len(names) > 1}
-    if len(kept) < 2:
+    unique_names = {language: names for language, names in alone.items() if len(names) > 1}
+    if len(unique_names) < 2:
         raise ValueError(f"{folder} contains no lists of names that this program can read")
     pairs = []
-    for number, names in enumerate(kept.values()):
+    for number, names in enumerate(unique_names.values()):
         step = max(1.0, len(names) / MAX_NAMES)
         pairs += [(names[int(i * step)], number) for i in range(min(len(names), MAX_NAMES))]
     train, validation = split_rows(torch.tensor([number for _, number in pairs]), len(pairs))
-    return tuple(kept), [pairs[row] for row in train.tolist()], [pairs[row] for row in validation.tolist()]
+    return (
+        tuple(unique_names),
+        [pairs[row] for row in train.tolist()],
+        [pairs[row] for row in validation.tolist()],
+    )
 
 
 def read_names(path: Path) -> list[str]:
     """Return the distinct first and last names in a Python file, sorted."""
     names: set[str] = set()
     classes = (node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef))
-    for statement in (statement for found in classes for statement in found.body):
+    for statement in (statement for class_node in classes for statement in class_node.body):
         if isinstance(statement, ast.Assign):
             targets, value = statement.targets, statement.value
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
@@ -130,8 +135,8 @@ def read_names(path: Path) -> list[str]:
         else:
             continue
         if any(isinstance(t, ast.Name) and t.id.startswith(("first_name", "last_name")) for t in targets):
-            words = (part.value for part in ast.walk(value) if isinstance(part, ast.Constant))
-            names.update(word.strip() for word in words if isinstance(word, str) and word.strip())
+            constants = (part.value for part in ast.walk(value) if isinstance(part, ast.Constant))
+            names.update(word.strip() for word in constants if isinstance(word, str) and word.strip())
     return sorted(names)
 
 

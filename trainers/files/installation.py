@@ -68,21 +68,21 @@ def cache_root() -> Path:
 
 
 def _user_folder(variable: str, on_a_mac: str, elsewhere: str) -> Path:
-    wanted = os.environ.get(variable, "")
-    if os.path.isabs(wanted):  # noqa: PTH117 - the XDG specification: relative paths are ignored
-        return Path(wanted)
+    configured = os.environ.get(variable, "")
+    if os.path.isabs(configured):  # noqa: PTH117 - the XDG specification: relative paths are ignored
+        return Path(configured)
     try:
         return Path.home() / (on_a_mac if sys.platform == "darwin" else elsewhere)
     except RuntimeError as error:
         raise ValueError(f"this user has no home directory: set {variable} to a folder") from error
 
 
-def pip(*words: str) -> list[str]:
+def pip(*arguments: str) -> list[str]:
     """Return the pip command for this environment; uses uv if the environment has no pip."""
     uv = shutil.which("uv")
     if uv is not None and importlib.util.find_spec("pip") is None:
-        return [uv, "pip", words[0], "--python", sys.executable, *words[1:]]
-    return [sys.executable, "-m", "pip", *words]
+        return [uv, "pip", arguments[0], "--python", sys.executable, *arguments[1:]]
+    return [sys.executable, "-m", "pip", *arguments]
 
 
 def torch_for_gpus() -> str:

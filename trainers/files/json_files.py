@@ -127,15 +127,15 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         OSError: if it cannot be read.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
-    found = []
+    values = []
     for line in text[: text.rfind("\n") + 1].splitlines():
         try:
             value = json.loads(line)
         except ValueError:
             continue
         if isinstance(value, dict):
-            found.append(value)
-    return found
+            values.append(value)
+    return values
 
 
 def write_json_atomically(

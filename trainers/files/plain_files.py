@@ -57,10 +57,10 @@ def stats_of(path: str) -> FileStats:
 def stat_of(path: str) -> FileStat | None:
     """Return a mark (inode, size, mtime) that changes with the file, or None if it is missing or hidden."""
     try:
-        about = os.stat(path)  # noqa: PTH116 - thousands of files: avoid a Path for each
+        status = os.stat(path)  # noqa: PTH116 - thousands of files: avoid a Path for each
     except OSError:
         return None
-    return about.st_ino, about.st_size, about.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def are_settled(marks: FileStats) -> bool:
@@ -77,20 +77,20 @@ def settled_stat_of(path: str) -> FileStat | None:
 
 def own_plugins() -> Path | None:
     """Return the user's folder of plug-ins, or None."""
-    named = os.environ.get(PLUGINS_VARIABLE, "")
-    return Path(named) if named else None
+    folder_name = os.environ.get(PLUGINS_VARIABLE, "")
+    return Path(folder_name) if folder_name else None
 
 
 def fingerprint_of_code(watched: Iterable[Path] = ()) -> str:
     """Return a hash of path, time and size of all files of the training code and of `watched`."""
     files = [*(REPOSITORY / "trainers").rglob("*.py"), *(REPOSITORY / "assets" / "data").rglob("*"), *watched]
-    if (own := own_plugins()) is not None:
-        files += own.rglob("*.py")
+    if (plugin_folder := own_plugins()) is not None:
+        files += plugin_folder.rglob("*.py")
     digest = hashlib.sha256(sys.executable.encode())
     for path in sorted(set(files)):
         try:
-            about = path.stat()
-            digest.update(f"{path}:{about.st_mtime_ns}:{about.st_size}\n".encode())
+            status = path.stat()
+            digest.update(f"{path}:{status.st_mtime_ns}:{status.st_size}\n".encode())
         except OSError:
             digest.update(f"{path}:absent\n".encode())
     return digest.hexdigest()
@@ -173,13 +173,13 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
     """Create a temporary folder, and remove it at the end. The folder is locked while in use. Before, folders
     with this prefix that killed processes have left are removed.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
+    for leftover in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
         # the folder is in use, belongs to another user, or was just removed
         with contextlib.suppress(OSError):
-            if left.is_symlink() or left.stat().st_uid != os.geteuid():
+            if leftover.is_symlink() or leftover.stat().st_uid != os.geteuid():
                 continue
-            descriptor = _lock(left, fcntl.LOCK_NB)
-            shutil.rmtree(left, ignore_errors=True)
+            descriptor = _lock(leftover, fcntl.LOCK_NB)
+            shutil.rmtree(leftover, ignore_errors=True)
             os.close(descriptor)
     with contextlib.ExitStack() as at_end:
         while True:

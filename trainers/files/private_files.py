@@ -39,24 +39,24 @@ class ForeignFileError(ValueError):
     """A file that must be trusted belongs to another user; the message names both."""
 
 
-def is_ours(about: os.stat_result) -> bool:
+def is_ours(status: os.stat_result) -> bool:
     """Return True if this user or root owns a file, so that no other user has written or created it."""
-    return about.st_uid in (0, os.geteuid())
+    return status.st_uid in (0, os.geteuid())
 
 
-def require_ours(path: Path, about: os.stat_result | None = None) -> None:
+def require_ours(path: Path, status: os.stat_result | None = None) -> None:
     """Refuse a file that another user owns.
 
     Args:
-        about: attributes of the open file; None: those of the path, without following a link.
+        status: attributes of the open file; None: those of the path, without following a link.
     Raises:
         ForeignFileError: naming the file and its owner.
         OSError: if its attributes cannot be read.
     """
-    about = path.lstat() if about is None else about
-    if not is_ours(about):
+    status = path.lstat() if status is None else status
+    if not is_ours(status):
         raise ForeignFileError(
-            f"{path} is not used, because it belongs to {_name(about.st_uid)} and not to "
+            f"{path} is not used, because it belongs to {_name(status.st_uid)} and not to "
             f"{_name(os.geteuid())}: remove it, or replace it by your own copy"
         )
 
@@ -147,8 +147,8 @@ def is_locked(path: Path, folder: Path | None = None) -> bool:
 def renew_lock(path: Path) -> None:
     """Remove a lock file that another user may hold, so that the next one will be private."""
     with contextlib.suppress(OSError):
-        about = path.lstat()
-        if not is_ours(about) or stat.S_IMODE(about.st_mode) & _OTHERS:
+        status = path.lstat()
+        if not is_ours(status) or stat.S_IMODE(status.st_mode) & _OTHERS:
             path.unlink()
 
 
@@ -158,12 +158,12 @@ def make_private(file: Path | int, keep: int = 0) -> bool:
     Args:
         keep: rights of the group to keep.
     """
-    about = os.stat(file)  # noqa: PTH116 - or an open one
-    wide = stat.S_IMODE(about.st_mode) & _OTHERS & ~keep
-    if not wide or about.st_uid != os.geteuid():
+    status = os.stat(file)  # noqa: PTH116 - or an open one
+    wide = stat.S_IMODE(status.st_mode) & _OTHERS & ~keep
+    if not wide or status.st_uid != os.geteuid():
         return False
     with contextlib.suppress(OSError):  # the file system has no permissions
-        os.chmod(file, stat.S_IMODE(about.st_mode) & ~wide)  # noqa: PTH101
+        os.chmod(file, stat.S_IMODE(status.st_mode) & ~wide)  # noqa: PTH101
         return True
     return False
 
@@ -178,9 +178,9 @@ def make_folder(path: Path) -> Path:
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
     require_ours(path)
-    about = path.stat()
-    require_ours(path, about)
-    if not stat.S_ISDIR(about.st_mode):
+    status = path.stat()
+    require_ours(path, status)
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{path} is not a folder")
     if make_private(path):
         log.warning("other users of this machine could access %s; its permissions are now corrected", path)
@@ -192,9 +192,13 @@ def cache_folder(name: str = "") -> Path | None:
 
     None if neither is writable. Never a temporary folder, because its names are predictable.
     """
-    for place in _cache_places():
+    for folder_path in _cache_candidates():
         try:
-            folder = make_folder(place / name) if name and make_folder(place) else make_folder(place)
+            folder = (
+                make_folder(folder_path / name)
+                if name and make_folder(folder_path)
+                else make_folder(folder_path)
+            )
         except (OSError, ForeignFileError):
             continue
         if os.access(folder, os.W_OK | os.X_OK):
@@ -202,7 +206,7 @@ def cache_folder(name: str = "") -> Path | None:
     return None
 
 
-def _cache_places() -> Iterator[Path]:
+def _cache_candidates() -> Iterator[Path]:
     if not installation.is_installed():
         yield REPOSITORY / ".cache"
     with contextlib.suppress(ValueError):  # the user has no home directory
@@ -219,14 +223,14 @@ def begin(runs_dir: Path | None = None) -> None:
     """
     os.umask(_OTHERS if runs_dir is None else 0o777 & ~run_mode(runs_dir))
     # Set torch's cache folder: the default has a predictable name, and torch executes files in it.
-    kept = os.environ.get(COMPILER_CACHE)
+    cache_path = os.environ.get(COMPILER_CACHE)
     try:
-        if kept is not None and Path(kept).exists():
-            require_ours(Path(kept), Path(kept).stat())
+        if cache_path is not None and Path(cache_path).exists():
+            require_ours(Path(cache_path), Path(cache_path).stat())
     except (ForeignFileError, OSError) as error:
         log.warning("%s is not used: %s", COMPILER_CACHE, error)
-        kept = None
-    if kept is None:
+        cache_path = None
+    if cache_path is None:
         os.environ[COMPILER_CACHE] = str(cache_folder("inductor") or tempfile.mkdtemp(prefix="inductor-"))
 
 
@@ -237,8 +241,8 @@ def close_runs(runs_dir: Path) -> None:
         OSError: if it cannot be created.
     """
     runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not is_ours(about := runs_dir.stat()):
-        owner = _name(about.st_uid)
+    if not is_ours(status := runs_dir.stat()):
+        owner = _name(status.st_uid)
         log.warning("%s belongs to %s, who can rename and remove every run in it", runs_dir, owner)
     keep = run_mode(runs_dir)
     num_closed = 0
@@ -270,23 +274,23 @@ def is_lock_listed(path: Path) -> bool:
     return any("FLOCK" in line and "WRITE" in line and f":{inode} " in line for line in lines)
 
 
-def plugins(runs_dir: Path, named: Path | None = None) -> Path | None:
+def plugins(runs_dir: Path, chosen: Path | None = None) -> Path | None:
     """Return the folder of the user's plug-ins; None if none is named and none is next to the runs.
 
     Raises:
         ValueError: if the named folder does not exist, or another user can change a file in it.
     """
-    place = named or runs_dir.resolve().parent / "plugins"
-    folder = place.resolve()
+    folder_path = chosen or runs_dir.resolve().parent / "plugins"
+    folder = folder_path.resolve()
     if not folder.is_dir():
-        if named is None:
+        if chosen is None:
             return None
         raise ValueError(f"there is no folder {folder}")
     # Also check the link itself, because its owner determines the code that runs.
-    for path in (place, folder, *folder.glob("*"), *folder.glob("*/*")):
+    for path in (folder_path, folder, *folder.glob("*"), *folder.glob("*/*")):
         require_ours(path)
-        require_ours(path, about := path.stat())
-        if about.st_mode & stat.S_IWOTH:
+        require_ours(path, status := path.stat())
+        if status.st_mode & stat.S_IWOTH:
             raise ValueError(f"every user of this machine can change {path}: chmod o-w {path}")
     return folder
 

@@ -133,8 +133,8 @@ class UnknownFieldError(FieldError):
     """An object has a field that its type `kind` does not have."""
 
     def __str__(self) -> str:
-        known = ", ".join(field_names(self.kind))
-        return f"{shorten(self.field)} is not a field; allowed: {known}"
+        names = ", ".join(field_names(self.kind))
+        return f"{shorten(self.field)} is not a field; allowed: {names}"
 
 
 class RefusedError(FieldError):
@@ -154,8 +154,8 @@ def read(kind: type[Shape], value: Any, *, ignores_unknown: bool = False) -> Sha
         FieldError: naming the first field that is missing, unknown, or of another type or range.
     """
     any_kind: Any = kind
-    found: Shape = reader_of(any_kind, ignores_unknown)(value)
-    return found
+    result: Shape = reader_of(any_kind, ignores_unknown)(value)
+    return result
 
 
 def fits(kind: Any, value: Any) -> bool:
@@ -167,11 +167,11 @@ def fits(kind: Any, value: Any) -> bool:
     return True
 
 
-def shorten(value: Any, most: int = MAX_SHOWN) -> str:
+def shorten(value: Any, max_length: int = MAX_SHOWN) -> str:
     """Return a value for a message, with at most this number of characters."""
     # Format only the displayed part, because lists and objects can be deep and long.
     shown = reprlib.repr(value) if isinstance(value, list | dict) else repr(value)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    return shown if len(shown) <= max_length else shown[: max_length - 1] + "…"
 
 
 def field_text(path: list[str | int], first_index: int = 0) -> str:
@@ -303,14 +303,14 @@ def _list(kind: Any, item: Reader, row: list[Reader] | None) -> Reader:
         # Accept tuples, which `asdict` does not convert to lists.
         if type(value) not in (list, tuple) or (row is not None and len(value) != len(row)):
             raise FieldError(value, kind)
-        found: list[Any] = []
+        items: list[Any] = []
         try:
             for each in value:
-                found.append(item(each) if row is None else row[len(found)](each))
+                items.append(item(each) if row is None else row[len(items)](each))
         except FieldError as error:
-            error.path.insert(0, len(found))
+            error.path.insert(0, len(items))
             raise
-        return found if is_list else tuple(found)
+        return items if is_list else tuple(items)
 
     return read_list
 
@@ -319,17 +319,17 @@ def _object(kind: Any, item: Reader, key: Callable[[str], Any]) -> Reader:
     def read_object(value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise FieldError(value, kind)
-        found = {}
+        items = {}
         name = ""
         try:
             for name, each in value.items():
-                found[key(name)] = item(each)
+                items[key(name)] = item(each)
         except FieldError as error:
             error.path.insert(0, name)
             raise
         except ValueError:
             raise FieldError(value, kind) from None  # the key is not a number
-        return found
+        return items
 
     return read_object
 
@@ -346,22 +346,22 @@ def _record(kind: Any, ignores_unknown: bool) -> Reader:
             value = {getattr(kind, SHORT): value}
         if not isinstance(value, Mapping):
             raise FieldError(value, kind)
-        found = {}
+        values = {}
         name = ""
         try:
             for name, each in value.items():
                 if name in readers:
-                    found[name] = readers[name](each)
+                    values[name] = readers[name](each)
                 elif not ignores_unknown:
                     raise UnknownFieldError(each, kind)
         except FieldError as error:
             error.path.insert(0, name)
             raise
         for name in required:
-            if name not in found:
+            if name not in values:
                 raise MissingFieldError(None, hints[name], name)
         try:
-            return kind(**found)
+            return kind(**values)
         except ValueError as error:
             raise RefusedError(error, kind) from error
 

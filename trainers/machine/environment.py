@@ -57,12 +57,12 @@ def for_a_child(
         without: matches prefixes of names that the process must not inherit, because they mean something else
             to it.
     """
-    kept = {
+    variables = {
         name: value
         for name, value in os.environ.items()
         if (name in keep or not _is_secret(name, value)) and not (without and without.match(name))
     }
-    return kept | dict(more or {})
+    return variables | dict(more or {})
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -154,34 +154,36 @@ def visible_gpus() -> list[VisibleGpu]:
     A GPU in MIG mode is replaced by its instances. CUDA uses one instance per process, so each is selected by
     its UUID. Indices in CUDA_VISIBLE_DEVICES are NVML's; see `names_are_unclear`.
     """
-    gpus = _gpus_by_index()
+    by_index = _gpus_by_index()
     names = cuda_environment.visible_names()
-    found, parts = [], list[VisibleGpu]()
+    gpus, parts = [], list[VisibleGpu]()
     if names is None:
-        found = list(gpus.values())
+        gpus = list(by_index.values())
     for name in names or ():
         if name.startswith(cuda_environment.MIG):
             parts.append(VisibleGpu(index=0, uuid=name, handle=gpu_handle(name), is_part=True))
             continue
-        selected = [index for index, gpu in gpus.items() if _is_selected(name, index, gpu)]
+        selected = [index for index, gpu in by_index.items() if _is_selected(name, index, gpu)]
         if len(selected) != 1:
             break  # CUDA ignores all names after an unknown one
-        found.append(gpus[selected[0]])
-    answering = sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: gpu.index)
-    whole = [gpu for gpu in answering if not is_divided(gpu.handle)]
+        gpus.append(by_index[selected[0]])
+    answering = sorted((gpu for gpu in gpus if gpu is not None), key=lambda gpu: gpu.index)
+    undivided = [gpu for gpu in answering if not is_divided(gpu.handle)]
     for gpu in answering:
-        if gpu not in whole:
+        if gpu not in undivided:
             parts += _parts_of(gpu)
-    return whole + [replace(part, index=len(whole) + place) for place, part in enumerate(parts)]
+    return undivided + [replace(part, index=len(undivided) + number) for number, part in enumerate(parts)]
 
 
 def _parts_of(gpu: VisibleGpu) -> list[VisibleGpu]:
     """Return the MIG instances of a divided GPU, or the GPU itself if NVML does not list them."""
-    most = _ask("nvmlDeviceGetMaxMigDeviceCount", gpu.handle)
-    if most is None:
+    max_parts = _ask("nvmlDeviceGetMaxMigDeviceCount", gpu.handle)
+    if max_parts is None:
         return [replace(gpu, is_part=True)]
-    found = [_ask("nvmlDeviceGetMigDeviceHandleByIndex", gpu.handle, place) for place in range(int(most))]
-    named_parts = [(_uuid_of(handle), handle) for handle in found if handle is not None]
+    handles = [
+        _ask("nvmlDeviceGetMigDeviceHandleByIndex", gpu.handle, number) for number in range(int(max_parts))
+    ]
+    named_parts = [(_uuid_of(handle), handle) for handle in handles if handle is not None]
     return [
         VisibleGpu(index=0, uuid=uuid, handle=handle, is_part=True)
         for uuid, handle in named_parts
@@ -191,11 +193,11 @@ def _parts_of(gpu: VisibleGpu) -> list[VisibleGpu]:
 
 def _gpus_by_index() -> dict[int, VisibleGpu | None]:
     """Return every GPU of the machine by index; None for a GPU that does not respond."""
-    found: dict[int, VisibleGpu | None] = {}
+    gpus: dict[int, VisibleGpu | None] = {}
     for index, handle in all_gpus().items():
         uuid = None if handle is None else _uuid_of(handle)
-        found[index] = None if uuid is None else VisibleGpu(index=index, uuid=uuid, handle=handle)
-    return found
+        gpus[index] = None if uuid is None else VisibleGpu(index=index, uuid=uuid, handle=handle)
+    return gpus
 
 
 def all_uuids() -> list[str]:
@@ -240,12 +242,12 @@ def all_gpus() -> dict[int, Any | None]:
 
 def num_nvidia_cards() -> int:
     """Return the number of NVIDIA graphics cards on the bus, with or without a driver."""
-    found = 0
+    num_cards = 0
     for device in facilities.names_in(_PCI_DEVICES):
         vendor = facilities.read(f"{_PCI_DEVICES}/{device}/vendor") or ""
         kind = facilities.read(f"{_PCI_DEVICES}/{device}/class") or ""
-        found += vendor.strip() == _NVIDIA_VENDOR and kind.startswith(_DISPLAY_CLASS)
-    return found
+        num_cards += vendor.strip() == _NVIDIA_VENDOR and kind.startswith(_DISPLAY_CLASS)
+    return num_cards
 
 
 def named(uuid: str) -> str:
@@ -256,18 +258,20 @@ def named(uuid: str) -> str:
 
 def gpu_handle(uuid: str) -> Any | None:
     """Return the handle of the GPU with this UUID (as torch prints it), or None."""
-    whole = _ask("nvmlDeviceGetHandleByUUID", named(uuid))
+    handle = _ask("nvmlDeviceGetHandleByUUID", named(uuid))
     # torch omits the prefix of a MIG instance's UUID, too.
-    return whole if whole is not None else _ask("nvmlDeviceGetHandleByUUID", f"{cuda_environment.MIG}{uuid}")
+    return (
+        handle if handle is not None else _ask("nvmlDeviceGetHandleByUUID", f"{cuda_environment.MIG}{uuid}")
+    )
 
 
 def compute_capability(handle: Any) -> tuple[int, int] | None:
     """Return the compute capability, such as (9, 0), of a GPU or a MIG instance, or None; avoids CUDA."""
-    found = _ask("nvmlDeviceGetCudaComputeCapability", handle)
-    if found is None:
-        whole = _ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
-        found = None if whole is None else _ask("nvmlDeviceGetCudaComputeCapability", whole)
-    return None if found is None else (int(found[0]), int(found[1]))
+    capability = _ask("nvmlDeviceGetCudaComputeCapability", handle)
+    if capability is None:
+        parent = _ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+        capability = None if parent is None else _ask("nvmlDeviceGetCudaComputeCapability", parent)
+    return None if capability is None else (int(capability[0]), int(capability[1]))
 
 
 def precision_obstacle(precision: str, name: str | None, capability: tuple[int, int]) -> Obstacle | None:
@@ -328,7 +332,7 @@ def telemetry_problem() -> str | None:
                 unanswered.setdefault(f"{name} ({reasons[0]})", []).append(str(index))
     if not unanswered:
         return None
-    parts = [f"{what} of GPU {', '.join(indices)}" for what, indices in unanswered.items()]
+    parts = [f"{reading} of GPU {', '.join(indices)}" for reading, indices in unanswered.items()]
     return (
         f"{NO_TELEMETRY}: {'; '.join(parts)}. The driver is {driver_versions()[0] or 'of unknown version'}."
     )
@@ -337,8 +341,8 @@ def telemetry_problem() -> str | None:
 def memory_held_bytes(handle: Any) -> int | None:
     """Return the memory that processes hold on a GPU, including the driver's if not separable."""
     # Version 2 of this function excludes the driver's reserved memory, which version 1 counts as used.
-    held = _ask("nvmlDeviceGetMemoryInfo", handle, version=_MEMORY_V2)
-    return read_gpu(handle).memory_used_bytes if held is None else int(held.used)
+    memory = _ask("nvmlDeviceGetMemoryInfo", handle, version=_MEMORY_V2)
+    return read_gpu(handle).memory_used_bytes if memory is None else int(memory.used)
 
 
 def gpu_divided_into(uuid: str) -> Any | None:
@@ -359,8 +363,8 @@ def gpu_processes(handle: Any) -> list[GpuProcess] | None:
         answers += 1
         for item in found:
             # A program that computes and draws is in both lists, with the same memory.
-            known = memory_of.get(item.pid)
-            memory_of[item.pid] = item.usedGpuMemory if known is None else known
+            known_bytes = memory_of.get(item.pid)
+            memory_of[item.pid] = item.usedGpuMemory if known_bytes is None else known_bytes
         if kind == "graphics":
             drawing.update(item.pid for item in found)
     if not answers:

@@ -153,20 +153,20 @@ class CoreReader:
         if afresh or not self._last:
             self._last = self._sample()
             time.sleep(FIRST_SPAN_S)
-        before, self._last = self._last, self._sample()
+        previous, self._last = self._last, self._sample()
         return [
             _percent(now_busy - busy, now_all - all_)
-            for (busy, all_), (now_busy, now_all) in zip(before, self._last, strict=False)
+            for (busy, all_), (now_busy, now_all) in zip(previous, self._last, strict=False)
         ]
 
     def _sample(self) -> list[tuple[float, float]]:
         """Return each core's busy time and total time, in seconds."""
-        found = []
+        samples = []
         for core in self._times():
             # A guest's time is included in `user`.
             all_s = sum(core) - getattr(core, "guest", 0.0) - getattr(core, "guest_nice", 0.0)
-            found.append((all_s - core.idle - getattr(core, "iowait", 0.0), all_s))
-        return found
+            samples.append((all_s - core.idle - getattr(core, "iowait", 0.0), all_s))
+        return samples
 
 
 def _percent(busy_s: float, all_s: float) -> float:
@@ -209,22 +209,22 @@ def num_kills() -> int | None:
     None if no counter is readable. If the group has no counter, the machine's is used.
     """
     for path in (*_counters_of_group(), Path("/proc/vmstat")):
-        if found := _COUNTER.search(facilities.read(path) or ""):
-            return int(found[1])
+        if match := _COUNTER.search(facilities.read(path) or ""):
+            return int(match[1])
     return None
 
 
 def _counters_of_group() -> list[Path]:
     """Return possible counter files of this process's control group: version 2, then version 1."""
     lines = (facilities.read("/proc/self/cgroup") or "").splitlines()
-    found = []
+    counters = []
     for line in sorted(lines):  # "0::" (version 2) is first
         _, controllers, group = line.split(":", 2)
         if not controllers:
-            found.append(Path(f"/sys/fs/cgroup{group}", "memory.events"))
+            counters.append(Path(f"/sys/fs/cgroup{group}", "memory.events"))
         elif "memory" in controllers.split(","):
-            found.append(Path(f"/sys/fs/cgroup/memory{group}", "memory.oom_control"))
-    return found
+            counters.append(Path(f"/sys/fs/cgroup/memory{group}", "memory.oom_control"))
+    return counters
 
 
 class KillWatch:
@@ -235,7 +235,7 @@ class KillWatch:
         self._looked_at = time.monotonic()
         self._killed_at = float("-inf")
 
-    def look(self, *, now: bool = False) -> None:
+    def sample(self, *, now: bool = False) -> None:
         """Read the counter, at most once a second."""
         at = time.monotonic()
         if not now and at - self._looked_at < LOOK_EVERY_S:
@@ -249,5 +249,5 @@ class KillWatch:
     @property
     def has_just_killed(self) -> bool:
         """True if the kernel killed a process within the last minute."""
-        self.look(now=True)
+        self.sample(now=True)
         return time.monotonic() - self._killed_at < RECENT_S

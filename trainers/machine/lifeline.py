@@ -87,8 +87,8 @@ def adopt_orphans() -> None:
 
 def parent_by_name() -> int | None:
     """Return the process id of the lifeline command that is this process's parent, or None."""
-    named = os.environ.get(COMMAND_PID, "")
-    return int(named) if named.isdecimal() else None
+    pid_text = os.environ.get(COMMAND_PID, "")
+    return int(pid_text) if pid_text.isdecimal() else None
 
 
 if __name__ == "__main__":

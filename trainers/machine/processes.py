@@ -160,20 +160,20 @@ def inspect(pid: int) -> ProcessFacts | None:
     """Return the properties of a process, or None if it does not exist or is not visible."""
     names = ["status", "ppid", "create_time", "name", "username", "cmdline", "cwd"]
     try:
-        found = psutil.Process(pid).as_dict(names, ad_value=None)
+        values = psutil.Process(pid).as_dict(names, ad_value=None)
     except psutil.Error:
         return None
-    if found["status"] == psutil.STATUS_ZOMBIE:
+    if values["status"] == psutil.STATUS_ZOMBIE:
         return None
-    command_line = tuple(found["cmdline"] or ())
+    command_line = tuple(values["cmdline"] or ())
     return ProcessFacts(
         pid=pid,
-        parent_pid=found["ppid"],
-        started_unix_s=found["create_time"],
-        name=title_of(command_line) or found["name"],
-        user=found["username"],
+        parent_pid=values["ppid"],
+        started_unix_s=values["create_time"],
+        name=title_of(command_line) or values["name"],
+        user=values["username"],
         command_line=command_line,
-        working_directory=found["cwd"],
+        working_directory=values["cwd"],
     )
 
 
@@ -259,11 +259,11 @@ class ProcessTree:
 
     def start_times(self) -> dict[int, float]:
         """Return the start time of each running process, by pid."""
-        found = {}
+        times = {}
         for process in self.survivors():
             with contextlib.suppress(psutil.NoSuchProcess):
-                found[process.pid] = process.create_time()
-        return found
+                times[process.pid] = process.create_time()
+        return times
 
     def terminate(self) -> None:
         """Send SIGTERM to every survivor."""
@@ -276,7 +276,7 @@ class ProcessTree:
 
         Processes that held a GPU have a longer limit, counted from the first SIGKILL.
         """
-        began = time.monotonic()
+        started_at = time.monotonic()
         while True:
             self.update(now=True)
             survivors = self.survivors()
@@ -284,17 +284,17 @@ class ProcessTree:
                 self._gpu_killed_at = None
                 return
             if self._gpu_killed_at is None and any(holds_gpu(process.pid) for process in survivors):
-                self._gpu_killed_at = began
+                self._gpu_killed_at = started_at
             for process in survivors:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            if time.monotonic() > self._kill_deadline(began):
+            if time.monotonic() > self._kill_deadline(started_at):
                 return
             # Not psutil's wait: it would reap the exit code that belongs to the parent process.
             time.sleep(KILL_POLL_S)
 
-    def _kill_deadline(self, began: float) -> float:
-        deadline = began + KILL_WAIT_S
+    def _kill_deadline(self, started_at: float) -> float:
+        deadline = started_at + KILL_WAIT_S
         if self._gpu_killed_at is None:
             return deadline
         return max(deadline, self._gpu_killed_at + GPU_KILL_WAIT_S)

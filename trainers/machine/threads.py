@@ -120,7 +120,7 @@ class OtherLoadReader:
     """Measures the load of other programs since the last call; the first call only starts the measurement."""
 
     def __init__(self) -> None:
-        self._before: tuple[float, float, float] | None = None
+        self._previous: tuple[float, float, float] | None = None
 
     def read(self, job_cpu_s: float) -> OtherLoad | None:
         """Return the load since the last call, or None if it cannot be read.
@@ -128,10 +128,10 @@ class OtherLoadReader:
         Args:
             job_cpu_s: CPU time in seconds that the job's processes on this machine have used so far.
         """
-        before, self._before = self._before, (*_times_of_our_cores(), job_cpu_s)
-        if before is None:
+        previous, self._previous = self._previous, (*_times_of_our_cores(), job_cpu_s)
+        if previous is None:
             return None
-        busy_s, idle_s, job_s = (now - then for now, then in zip(self._before, before, strict=True))
+        busy_s, idle_s, job_s = (now - then for now, then in zip(self._previous, previous, strict=True))
         all_s = busy_s + idle_s
         if all_s <= 0 or job_s < 0:
             return None
@@ -146,10 +146,10 @@ def own_cpu_s() -> float:
     total = time.process_time()
     for child in multiprocessing.active_children():
         try:
-            taken = psutil.Process(child.pid).cpu_times()
+            times = psutil.Process(child.pid).cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += taken.user + taken.system
+        total += times.user + times.system
     return total
 
 
@@ -202,7 +202,7 @@ class FreeCores:
             os.environ[FREE_CORES] = f"{num_cores() * (1 - load.others_percent / 100):.2f}"
 
 
-def choose(num_ranks: int, cores: int, *, most: int | None = None, recorded: int | None = None) -> int:
+def choose(num_ranks: int, cores: int, *, max_threads: int | None = None, recorded: int | None = None) -> int:
     """Return the number of threads for each rank of this machine.
 
     OMP_NUM_THREADS has priority. A resumed run keeps its recorded number, because another number changes the
@@ -210,20 +210,20 @@ def choose(num_ranks: int, cores: int, *, most: int | None = None, recorded: int
 
     Args:
         cores: the cores that the ranks may use.
-        most: the queue's limit per rank, which is not below the recorded number of a resumed run.
+        max_threads: the queue's limit per rank, which is not below the recorded number of a resumed run.
         recorded: the number of threads in the run's checkpoint.
     """
-    if (wanted := given()) is not None:
-        return wanted
-    if recorded is not None and recorded <= (cores if most is None else min(cores, most)):
+    if (requested := threads_from_environment()) is not None:
+        return requested
+    if recorded is not None and recorded <= (cores if max_threads is None else min(cores, max_threads)):
         return recorded
     free = min(cores, round(_free_cores(cores)))
     if free >= cores * NEARLY_ALL:
         free = cores
-    return max(1, min(free // num_ranks, MOST if most is None else most))
+    return max(1, min(free // num_ranks, MOST if max_threads is None else max_threads))
 
 
-def given() -> int | None:
+def threads_from_environment() -> int | None:
     """Return the OMP_NUM_THREADS that a user has set for this process, or None.
 
     torchrun sets it to 1 for several ranks if it is unset. The environment of the torchrun process shows
@@ -251,7 +251,7 @@ def _free_cores(cores: int) -> float:
 
 def _environment_of(pid: int) -> dict[str, str] | None:
     try:
-        found: dict[str, str] = psutil.Process(pid).environ()
+        variables: dict[str, str] = psutil.Process(pid).environ()
     except (psutil.Error, OSError):
         return None
-    return found
+    return variables

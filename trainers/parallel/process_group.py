@@ -107,7 +107,9 @@ def join(
     else:
         # The ranks divide the free cores among them; torchrun's default is one thread each.
         torch.set_num_threads(
-            threads.choose(local_world_size, num_cores_to_use(), most=most_threads, recorded=recorded_threads)
+            threads.choose(
+                local_world_size, num_cores_to_use(), max_threads=most_threads, recorded=recorded_threads
+            )
         )
         devices.keep_what_is_freed()
     store = None
@@ -148,7 +150,9 @@ def use_free_cores(device: torch.device) -> int:
     """
     if device.type == "cuda":
         local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
-        num_threads = threads.choose(local_world_size, num_cores_to_use(), most=threads.MOST_BESIDE_GPU)
+        num_threads = threads.choose(
+            local_world_size, num_cores_to_use(), max_threads=threads.MOST_BESIDE_GPU
+        )
         torch.set_num_threads(num_threads)
     return torch.get_num_threads()
 

@@ -43,17 +43,17 @@ def activation_bytes_per_sample(network: nn.Module, spec: DataSpec) -> int | Non
 
 def _saved_bytes(network: nn.Module, spec: DataSpec, batch_size: int) -> int:
     """Return the bytes of all storages that autograd keeps, each counted once, without the weights."""
-    own = {_address(tensor) for tensor in (*network.parameters(), *network.buffers())}
-    kept: dict[int, torch.UntypedStorage] = {}
+    own_addresses = {_address(tensor) for tensor in (*network.parameters(), *network.buffers())}
+    storages: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: Tensor) -> None:
-        if (address := _address(tensor)) not in own:
-            kept[address] = tensor.untyped_storage()
+        if (address := _address(tensor)) not in own_addresses:
+            storages[address] = tensor.untyped_storage()
 
     inputs, targets = _batch(spec, batch_size)
     with saved_tensors_hooks(keep, _never), _KeptByKernels():
         Objective(spec).training_loss(network(inputs), targets)
-    return sum(storage.nbytes() for storage in kept.values())
+    return sum(storage.nbytes() for storage in storages.values())
 
 
 def _batch(spec: DataSpec, batch_size: int) -> tuple[Tensor, Tensor]:

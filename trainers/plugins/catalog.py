@@ -166,8 +166,8 @@ def _describe_model(
             broken.append(BrokenPlugin(module=f"model {entry.name}", message=message))
             return None
     sizes = (
-        Size(name=size, description=words, num_parameters={name: each[size] for name, each in counts.items()})
-        for size, words in entry.sizes.items()
+        Size(name=size, description=text, num_parameters={name: each[size] for name, each in counts.items()})
+        for size, text in entry.sizes.items()
     )
     return entry_of(
         Model,
@@ -188,13 +188,13 @@ def fitting_strategies(network: nn.Module) -> list[str]:
 def once_per_shape(specs: Mapping[str, DataSpec], of_spec: Callable[[DataSpec], Found]) -> dict[str, Found]:
     """Return the result of `of_spec` for each data set. Data sets of the same shape share one call."""
     seen: dict[tuple[Any, ...], Found] = {}
-    found = {}
+    first_of_shape = {}
     for name, spec in specs.items():
         shape = (spec.task, spec.input_shape, spec.num_classes, spec.vocabulary_size)
         if shape not in seen:
             seen[shape] = of_spec(spec)
-        found[name] = seen[shape]
-    return found
+        first_of_shape[name] = seen[shape]
+    return first_of_shape
 
 
 def on_meta(entry: ModelEntry, spec: DataSpec, size: str) -> nn.Module:

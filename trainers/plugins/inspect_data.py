@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--sequence-length", type=int)
     parser.add_argument("--prepare", action="store_true", help="prepare the data, even if it is large")
     parser.add_argument("--time-limit-s", type=float, default=processes.PREPARE_S)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
@@ -60,17 +60,17 @@ def main() -> None:
         force=True,  # the parent of a forked process uses a higher log level
     )
     options = DataOptions(
-        path=asked.path,
-        label_column=asked.label_column,
-        task=asked.task,
-        skip_unreadable=asked.skip_unreadable,
-        images_path=asked.images_path,
-        reading=asked.reading,
-        sequence_length=asked.sequence_length,
+        path=arguments.path,
+        label_column=arguments.label_column,
+        task=arguments.task,
+        skip_unreadable=arguments.skip_unreadable,
+        images_path=arguments.images_path,
+        reading=arguments.reading,
+        sequence_length=arguments.sequence_length,
     )
     # The page cancels an inspection by SIGTERM; turn it into a normal exit, which removes incomplete files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    answer = inspect(options, prepare=asked.prepare, time_limit_s=asked.time_limit_s)
+    answer = inspect(options, prepare=arguments.prepare, time_limit_s=arguments.time_limit_s)
     # Use ASCII, which gives valid JSON also for file names that are not valid Unicode.
     json.dump(answer, sys.stdout, allow_nan=False)
     print()
@@ -80,7 +80,7 @@ def inspect(
     options: DataOptions, *, prepare: bool, time_limit_s: float = processes.PREPARE_S
 ) -> dict[str, Any]:
     """Return the result of the inspection as JSON values."""
-    own = Own(options)
+    data = Own(options)
     answer: dict[str, Any] = {
         "ok": False,
         "kind": "",
@@ -99,11 +99,11 @@ def inspect(
     extra: list[DataProblem] = []
     try:
         with processes.bounded(options.path, seconds=time_limit_s):
-            spec = _inspect(own, options, answer, prepare=prepare)
+            spec = _inspect(data, options, answer, prepare=prepare)
             if spec is not None:
-                answer["dataset"] = _describe(spec, own.problems) | {"prepared": own.fingerprint}
+                answer["dataset"] = _describe(spec, data.problems) | {"prepared": data.fingerprint}
     except DataError as error:
-        if not own.problems.num_faults:  # the data is not the cause, but for example a full disk
+        if not data.problems.num_faults:  # the data is not the cause, but for example a full disk
             extra = list(error.problems)
     except NotInstalledError as error:
         package = (error.requirement or "").partition("==")[0]
@@ -111,10 +111,10 @@ def inspect(
     except OSError as error:
         message = f"the rest cannot be read ({explain(error)})."
         extra = [DataProblem(where=str(error.filename or options.path), message=message, hint="Try again.")]
-    problems = [*extra, *own.problems.shown]
+    problems = [*extra, *data.problems.shown]
     answer["problems"] = [_clean(asdict(problem)) for problem in problems]
-    answer["num_problems"] = len(extra) + own.problems.num_problems
-    answer["num_to_leave_out"] = own.problems.num_to_leave_out
+    answer["num_problems"] = len(extra) + data.problems.num_problems
+    answer["num_to_leave_out"] = data.problems.num_to_leave_out
     answer["ok"] = answer["dataset"] is not None and not any(problem.is_fatal for problem in problems)
     return answer
 
@@ -154,8 +154,8 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
             needs[entry.name] = {size: memory.needs_of(each, spec) for size, each in networks.items()}
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             problems.note(f"model {entry.name}", f"it cannot be built for this data ({explain(error)}).")
-    about = asdict(catalog.describe_dataset(NAME, spec))
-    described: dict[str, Any] = _clean({**about, "models": counts, "memory": needs})
+    description = asdict(catalog.describe_dataset(NAME, spec))
+    described: dict[str, Any] = _clean({**description, "models": counts, "memory": needs})
     return described
 
 

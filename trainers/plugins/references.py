@@ -55,8 +55,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S + 1))
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "Sparse CSR tensor support")  # stderr is the page's log
-    found = references_of(config_module.parse(parse_json(sys.stdin.buffer.read())))
-    json.dump(found, sys.stdout, allow_nan=False)
+    result = references_of(config_module.parse(parse_json(sys.stdin.buffer.read())))
+    json.dump(result, sys.stdout, allow_nan=False)
     print()
 
 
@@ -92,8 +92,8 @@ def reference(spec: DataSpec, train: Split, validation: Split) -> tuple[str, dic
     is_text = spec.task == TEXT_CLASSIFICATION
     # For a data set of characters, `decode` is a method of its tokenizer.
     is_characters = isinstance(getattr(spec.decode, "__self__", None), CharacterTokenizer)
-    most = MOST_CHARACTERS if is_characters else 1
-    features = tf_idf(spec, train, validation, most) if is_text else standardised(train, validation)
+    max_length = MOST_CHARACTERS if is_characters else 1
+    features = tf_idf(spec, train, validation, max_length) if is_text else standardised(train, validation)
     targets = train.targets_of(torch.arange(len(train)))
     weights, bias = fit_logistic(features[0], targets, spec.num_classes)
     scores = features[1] @ weights + bias
@@ -105,19 +105,19 @@ def reference(spec: DataSpec, train: Split, validation: Split) -> tuple[str, dic
 
 def standardised(train: Split, validation: Split) -> tuple[Tensor, Tensor]:
     """Return (samples, features) of both splits, with mean 0 and deviation 1 on the training split."""
-    inputs, others = (_prepared(split).flatten(1).double() for split in (train, validation))
+    inputs, validation_inputs = (_prepared(split).flatten(1).double() for split in (train, validation))
     mean, std = inputs.mean(0), inputs.std(0, correction=0)
     std[std == 0] = 1
-    return (inputs - mean) / std, (others - mean) / std
+    return (inputs - mean) / std, (validation_inputs - mean) / std
 
 
-def tf_idf(spec: DataSpec, train: Split, validation: Split, most: int = 1) -> tuple[Tensor, Tensor]:
+def tf_idf(spec: DataSpec, train: Split, validation: Split, max_length: int = 1) -> tuple[Tensor, Tensor]:
     """Return both splits' token counts weighted by rarity (tf-idf), sparse (samples, kinds).
 
-    The kinds are the n-grams of 1 to `most` tokens in the training split. Each row has length 1. The weight
-    of a token is ln((1 + texts) / (1 + texts with it)) + 1, as in scikit-learn's TfidfVectorizer.
+    The kinds are the n-grams of 1 to `max_length` tokens in the training split. Each row has length 1. The
+    weight of a token is ln((1 + texts) / (1 + texts with it)) + 1, as in scikit-learn's TfidfVectorizer.
     """
-    counts = _counts(spec, train, validation, most)
+    counts = _counts(spec, train, validation, max_length)
     num_with = torch.bincount(counts[0].indices()[1], minlength=counts[0].shape[1])
     rarity = ((1 + len(train)) / (1 + num_with.double())).log() + 1
     weighted = []
@@ -177,46 +177,46 @@ def fit_logistic(inputs: Tensor, targets: Tensor, num_classes: int) -> tuple[Ten
 
 
 def _least_squares(spec: DataSpec, train: Split, validation: Split) -> dict[str, float]:
-    inputs, others = standardised(train, validation)
-    targets, wanted = (
+    inputs, validation_inputs = standardised(train, validation)
+    targets, validation_targets = (
         split.targets_of(torch.arange(len(split))).double().unsqueeze(1) for split in (train, validation)
     )
     mean = targets.mean()
     # Use an SVD, because columns may be linearly dependent.
     weights = torch.linalg.lstsq(inputs, targets - mean, driver="gelsd").solution
-    squares = (others @ weights + mean - wanted).square().sum()
-    metrics = {"rmse": math.sqrt(float(squares) / len(wanted)) * spec.target_std}
-    spread = (wanted - wanted.mean()).square().sum()
+    squares = (validation_inputs @ weights + mean - validation_targets).square().sum()
+    metrics = {"rmse": math.sqrt(float(squares) / len(validation_targets)) * spec.target_std}
+    spread = (validation_targets - validation_targets.mean()).square().sum()
     return metrics | ({"r2": 1 - float(squares / spread)} if spread > 0 else {})
 
 
-def _counts(spec: DataSpec, train: Split, validation: Split, most: int) -> tuple[Tensor, Tensor]:
+def _counts(spec: DataSpec, train: Split, validation: Split, max_length: int) -> tuple[Tensor, Tensor]:
     """Return the n-gram counts of each text of both splits, sparse (texts, kinds)."""
-    found = [_runs(spec, split, most) for split in (train, validation)]
-    kinds = found[0][1].unique()  # sorted
+    runs_by_split = [_runs(spec, split, max_length) for split in (train, validation)]
+    kinds = runs_by_split[0][1].unique()  # sorted
     counts = []
-    for split, (rows, runs) in zip((train, validation), found, strict=True):
+    for split, (rows, runs) in zip((train, validation), runs_by_split, strict=True):
         columns = torch.searchsorted(kinds, runs).clamp_max(len(kinds) - 1)
         is_known = kinds[columns] == runs
-        places = torch.stack([rows[is_known], columns[is_known]])
-        ones = torch.ones(places.shape[1], dtype=torch.float64)
+        indices = torch.stack([rows[is_known], columns[is_known]])
+        ones = torch.ones(indices.shape[1], dtype=torch.float64)
         shape = (len(split), len(kinds))
-        counts.append(torch.sparse_coo_tensor(places, ones, shape, check_invariants=False).coalesce())
+        counts.append(torch.sparse_coo_tensor(indices, ones, shape, check_invariants=False).coalesce())
     return counts[0], counts[1]
 
 
-def _runs(spec: DataSpec, split: Split, most: int) -> tuple[Tensor, Tensor]:
-    """Return text and number of each n-gram of 1 to `most` tokens without padding, both (n-grams,)."""
+def _runs(spec: DataSpec, split: Split, max_length: int) -> tuple[Tensor, Tensor]:
+    """Return text and number of each n-gram of 1 to `max_length` tokens without padding, both (n-grams,)."""
     tokens = split.batch(torch.arange(len(split)))[0].long()
-    assert (spec.vocabulary_size + 1) ** most < 2**63
+    assert (spec.vocabulary_size + 1) ** max_length < 2**63
     rows, runs = [], []
-    for length in range(1, min(most, tokens.shape[1]) + 1):
+    for length in range(1, min(max_length, tokens.shape[1]) + 1):
         windows = tokens.unfold(1, length, 1)
         number = torch.zeros_like(windows[..., 0])
-        for place in range(length):
+        for position in range(length):
             # Token + 1 as a digit, in base vocabulary + 1: no digit is 0, so n-grams of different lengths
             # differ.
-            number = number * (spec.vocabulary_size + 1) + windows[..., place] + 1
+            number = number * (spec.vocabulary_size + 1) + windows[..., position] + 1
         text, start = ((windows != spec.padding).all(-1)).nonzero(as_tuple=True)
         rows.append(text)
         runs.append(number[text, start])

@@ -46,33 +46,33 @@ class Prepared:
     shown: dict[str, Any]
 
 
-def prepare(about: Description, inputs: Mapping[str, Any], tokenizer: Tokenizer | None) -> Prepared:
+def prepare(info: Description, inputs: Mapping[str, Any], tokenizer: Tokenizer | None) -> Prepared:
     """Convert an input; docs/endpoints.md lists its fields.
 
     Args:
-        about: the description of the model.
+        info: the info of the model.
         tokenizer: for texts.
     """
     if not isinstance(inputs, Mapping):
         raise InputError(f"inputs is {str(inputs)[:40]!r}; allowed: an object")
-    kind = about["input"]["kind"]
+    kind = info["input"]["kind"]
     if kind == IMAGE:
-        return _prepare_image(about, inputs)
+        return _prepare_image(info, inputs)
     if kind == TABLE:
-        return _prepare_row(about, _field(inputs, "row", Mapping, "an object with a value for each column"))
+        return _prepare_row(info, _field(inputs, "row", Mapping, "an object with a value for each column"))
     text = _field(inputs, "text", str, "a text")
     if not text.strip():
         raise InputError("text is empty; allowed: at least one character")
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"text has {len(text):,} characters; allowed: {MAX_CHARACTERS:,}")
     assert tokenizer is not None, "a text classifier has a tokenizer"
-    return _prepare_text(about, text, tokenizer)
+    return _prepare_text(info, text, tokenizer)
 
 
 def _field(inputs: Mapping[str, Any], name: str, kind: type, allowed: str) -> Any:
     if name not in inputs:
-        there = ", ".join(sorted(map(str, inputs)))[:80] or "nothing"
-        raise InputError(f"inputs has {there}, but this model takes: {name}, {allowed}")
+        names_text = ", ".join(sorted(map(str, inputs)))[:80] or "nothing"
+        raise InputError(f"inputs has {names_text}, but this model takes: {name}, {allowed}")
     if not isinstance(inputs[name], kind):
         raise InputError(f"{name} is {str(inputs[name])[:40]!r}; allowed: {allowed}")
     return inputs[name]
@@ -89,62 +89,62 @@ class _Sent:
         return io.BytesIO(self._content)
 
 
-def _prepare_image(about: Description, inputs: Mapping[str, Any]) -> Prepared:
-    shape = tuple(about["input"]["shape"])
+def _prepare_image(info: Description, inputs: Mapping[str, Any]) -> Prepared:
+    shape = tuple(info["input"]["shape"])
     if "pixels" in inputs:
         stored = _given_pixels(inputs["pixels"], shape)
     else:
         name = "drawing" if "drawing" in inputs else "image"
         allowed = "an image file as base64, or a data URL of one (or pixels: a list of rows)"
         sent = _field(inputs, name, str, allowed)
-        largest = about["input"].get("largest", 255)
+        largest = info["input"].get("largest", 255)
         if name == "drawing":
             fine = (shape[0], shape[1] * FINER, shape[2] * FINER)
-            stored = _centred(_decode(sent, fine), about, shape)
+            stored = _centred(_decode(sent, fine), info, shape)
         else:
             stored = _decode(sent, shape).float()
         stored = stored * (largest / 255.0)
-    stored = _varied(stored, about, inputs)
-    mean, std = (torch.tensor(about["input"][name]).reshape(-1, 1, 1) for name in ("mean", "std"))
+    stored = _varied(stored, info, inputs)
+    mean, std = (torch.tensor(info["input"][name]).reshape(-1, 1, 1) for name in ("mean", "std"))
     # Round, because training reads bytes.
     stored = stored.round()
-    picture = thumbnails(stored.unsqueeze(0), about["input"].get("largest", 255))[0]
+    picture = thumbnails(stored.unsqueeze(0), info["input"].get("largest", 255))[0]
     channels, height, width = picture.shape
     shown: dict[str, Any] = {"height": height, "width": width, "channels": channels}
     shown |= {"pixels": as_base64(picture.permute(1, 2, 0)), "sides": f"{shape[2]} × {shape[1]}"}
     return Prepared(tensor=((stored - mean) / std).unsqueeze(0), shown={"image": shown})
 
 
-def _varied(image: Tensor, about: Description, inputs: Mapping[str, Any]) -> Tensor:
+def _varied(image: Tensor, info: Description, inputs: Mapping[str, Any]) -> Tensor:
     """Return an image rotated by `rotate` degrees, shifted right by the fraction `shift` of its width, with
     `noise` added.
 
     The noise has a fixed seed, so that the same input has the same answer.
     """
-    found = {name: inputs.get(name, 0) for name in VARIATIONS}
-    for name, value in found.items():
+    variations = {name: inputs.get(name, 0) for name in VARIATIONS}
+    for name, value in variations.items():
         low, high = VARIATIONS[name]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not low <= value <= high:
             raise InputError(f"{name} is {str(value)[:40]!r}; allowed: a number from {low} to {high}")
-    if found["rotate"] or found["shift"]:
-        angle = math.radians(found["rotate"])
+    if variations["rotate"] or variations["shift"]:
+        angle = math.radians(variations["rotate"])
         cosine, sine, ratio = math.cos(angle), math.sin(angle), image.shape[1] / image.shape[2]
         # Maps positions of the result to positions of the image, both from -1 to 1, so x shifts by twice the
         # fraction.
-        moved = -2 * found["shift"]
+        moved = -2 * variations["shift"]
         turn = [
             [cosine, sine * ratio, cosine * moved],
             [-sine / ratio, cosine, -sine / ratio * moved],
         ]
         grid = functional.affine_grid(torch.tensor([turn]), [1, *image.shape], align_corners=False)
-        background = about["input"].get("background", 0)  # fills the corners
+        background = info["input"].get("background", 0)  # fills the corners
         turned = functional.grid_sample((image - background).unsqueeze(0), grid, align_corners=False)[0]
         image = turned + background
-    if found["noise"]:
-        largest = about["input"].get("largest", 255)
+    if variations["noise"]:
+        largest = info["input"].get("largest", 255)
         generator = torch.Generator().manual_seed(0)
-        image = image + found["noise"] * largest * torch.randn(image.shape, generator=generator)
+        image = image + variations["noise"] * largest * torch.randn(image.shape, generator=generator)
         image = image.clamp(0, largest)
     return image
 
@@ -167,19 +167,19 @@ def _given_pixels(pixels: Any, shape: tuple[int, ...]) -> Tensor:
     """Return pixels sent as nested lists: (height, width) or (channels, height, width)."""
     allowed = f"lists of numbers of shape {list(shape)}" + (f" or {list(shape[1:])}" if shape[0] == 1 else "")
     try:
-        found = torch.tensor(pixels, dtype=torch.float32)
+        values = torch.tensor(pixels, dtype=torch.float32)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InputError(f"pixels is not rectangular; allowed: {allowed}") from error
-    if found.dim() == 2 and shape[0] == 1:
-        found = found.unsqueeze(0)
-    if tuple(found.shape) != shape or not bool(found.isfinite().all()):
-        raise InputError(f"pixels has the shape {list(found.shape)}; allowed: {allowed}")
-    return found
+    if values.dim() == 2 and shape[0] == 1:
+        values = values.unsqueeze(0)
+    if tuple(values.shape) != shape or not bool(values.isfinite().all()):
+        raise InputError(f"pixels has the shape {list(values.shape)}; allowed: {allowed}")
+    return values
 
 
-def _centred(drawing: Tensor, about: Description, shape: tuple[int, ...]) -> Tensor:
+def _centred(drawing: Tensor, info: Description, shape: tuple[int, ...]) -> Tensor:
     """Return a drawing with its object centred and scaled to the size of objects in the training images."""
-    inputs = about["input"]
+    inputs = info["input"]
     background = inputs.get("background", 0) * 255.0 / inputs.get("largest", 255)
     is_object = ((drawing.float() - background).abs() > INK_SHARE * 255).any(dim=0)
     if not bool(is_object.any()):
@@ -198,19 +198,19 @@ def _centred(drawing: Tensor, about: Description, shape: tuple[int, ...]) -> Ten
     return functional.interpolate(picture.unsqueeze(0), (height, width), mode="area")[0]
 
 
-def _prepare_row(about: Description, row: Mapping[str, Any]) -> Prepared:
-    columns = description.columns_of(about["input"])
+def _prepare_row(info: Description, row: Mapping[str, Any]) -> Prepared:
+    columns = description.columns_of(info["input"])
     unknown = sorted(set(map(str, row)) - {column.name for column in columns})
     if unknown:
         names = ", ".join(column.name for column in columns)[:400]
         raise InputError(f"row has {unknown[0][:MAX_CELL]!r}, but the columns are: {names}")
     numbers: list[float] = []
-    mean = about["input"]["mean"]
+    mean = info["input"]["mean"]
     for column in columns:
         numbers += _numbers_of(column, row, mean[len(numbers) : len(numbers) + column.width])
-    std = torch.tensor(about["input"]["std"], dtype=torch.float64)
+    std = torch.tensor(info["input"]["std"], dtype=torch.float64)
     scaled = (torch.tensor(numbers, dtype=torch.float64) - torch.tensor(mean, dtype=torch.float64)) / std
-    names = about["input"]["feature_names"]
+    names = info["input"]["feature_names"]
     shown = [
         {"name": cut(name, MAX_CELL), "value": short(value)}
         for name, value in zip(names, scaled.tolist(), strict=False)
@@ -231,9 +231,9 @@ def _numbers_of(column: TableColumn, row: Mapping[str, Any], mean: Sequence[floa
     is_known = not is_empty and str(cell) in column.values
     if not is_empty and not is_known and not column.has_other:
         raise InputError(f"row[{column.name!r}] is {str(cell)[:MAX_CELL]!r}; allowed: {_allowed(column)}")
-    found = [float(is_known and str(cell) == value) for value in column.values]
+    one_hot = [float(is_known and str(cell) == value) for value in column.values]
     other = [float(not is_empty and not is_known)] if column.has_other else []
-    return [*found, *other, *flag]
+    return [*one_hot, *other, *flag]
 
 
 def _number(column: TableColumn, cell: Any) -> float:
@@ -252,16 +252,16 @@ def _allowed(column: TableColumn) -> str:
     return ", ".join(column.values)[:400] if column.values else "a number"
 
 
-def _prepare_text(about: Description, text: str, tokenizer: Tokenizer) -> Prepared:
-    length = about["input"]["shape"][0]
+def _prepare_text(info: Description, text: str, tokenizer: Tokenizer) -> Prepared:
+    length = info["input"]["shape"][0]
     tokens = tokenizer.encode([text], length)[0]
     if not tokens:
         raise InputError(f"text is {text[:MAX_CELL]!r}, which contains no word that the model can read")
-    is_own = about["input"]["tokenizer"]["kind"] != description.PRETRAINED
+    is_own = info["input"]["tokenizer"]["kind"] != description.PRETRAINED
     shown = [
         {"text": tokenizer.decode([token]), "is_known": not (is_own and token == UNKNOWN)} for token in tokens
     ]
-    padding = about["input"]["padding"]
+    padding = info["input"]["padding"]
     row = tokens + [padding] * (length - len(tokens))
     about_tokens = {"tokens": shown[:MOST_SHOWN], "num_tokens": len(tokens), "max_tokens": length}
     return Prepared(tensor=torch.tensor([row]), shown=about_tokens)

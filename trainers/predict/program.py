@@ -140,51 +140,51 @@ print({decode})
 """
 
 
-def program(about: Description, example: str) -> str:
+def program(info: Description, example: str) -> str:
     """Return the program for a model.
 
     Args:
         example: the file that the program uses by default.
     """
-    inputs, task = about["input"], about["task"]
+    inputs, task = info["input"], info["task"]
     is_language = task == LANGUAGE_MODELLING
     tokenizer = inputs["tokenizer"]["kind"] if "tokenizer" in inputs else None
     is_pretrained = tokenizer == "pretrained"
     imports = {"json": True, "sys": True, "csv": inputs["kind"] == TABLE, "random": is_language}
     imports["re"] = inputs["kind"] == IMAGE or tokenizer == WORDS
     imports["math"] = task != TABULAR_REGRESSION
-    text = "".join(f"import {name}\n" for name in sorted(imports) if imports[name])
+    import_lines = "".join(f"import {name}\n" for name in sorted(imports) if imports[name])
     kind = {IMAGE: "an image", TABLE: "the first row of a table (CSV)"}.get(inputs["kind"], "a text")
     more = ", and Pillow for images of another size" if inputs["kind"] == IMAGE else ""
-    whole = HEAD.format(
+    text = HEAD.format(
         file=kind,
         more=", and transformers for the tokenizer" if is_pretrained else more,
-        imports=text,
+        imports=import_lines,
         dtype="int64" if tokenizer else "float32",
     )
     if is_pretrained:
         first, last = "from pathlib import Path\n", "\nfrom transformers import AutoTokenizer\n"
-        whole = whole.replace(first, first + last)
+        text = text.replace(first, first + last)
     if tokenizer is not None:
         block = TOKENS["pretrained"] if is_pretrained else TOKENS.get(tokenizer, TOKENS[""])
         length = 10**6 if is_language else inputs["shape"][0]
-        whole += block.replace("{marks}", str(not is_language)).replace("{length}", str(length))
+        text += block.replace("{marks}", str(not is_language)).replace("{length}", str(length))
     if not is_language:
-        whole += {IMAGE: READ_IMAGE, TABLE: READ_ROW}.get(inputs["kind"], READ_TEXT)
-    whole += FILE.format(example=example)
+        text += {IMAGE: READ_IMAGE, TABLE: READ_ROW}.get(inputs["kind"], READ_TEXT)
+    text += FILE.format(example=example)
     decode = (
         'AutoTokenizer.from_pretrained(HERE / "huggingface").decode(tokens)'
         if is_pretrained
         else 'text + "".join(INPUT["tokenizer"]["vocabulary"][token] for token in tokens[-200:])'
     )
     if is_language:
-        return whole + CONTINUE.format(decode=decode)
-    return whole + (ANSWER_NUMBER if task == TABULAR_REGRESSION else ANSWER_CLASSES)
+        return text + CONTINUE.format(decode=decode)
+    return text + (ANSWER_NUMBER if task == TABULAR_REGRESSION else ANSWER_CLASSES)
 
 
-def snippet(about: Description) -> str:
+def snippet(info: Description) -> str:
     """Return at most ten lines of plain PyTorch that load the model and run it."""
-    inputs = about["input"]
+    inputs = info["input"]
     lines = ["import json, torch", 'about = json.load(open("model.json"))']
     lines.append('model = torch.export.load("model.pt2").module()')
     if inputs["kind"] == IMAGE:
@@ -201,9 +201,9 @@ def snippet(about: Description) -> str:
         length = inputs["shape"][0]
         lines.append(f"tokens = torch.ones(1, {length}, dtype=torch.int64)  # of your text: see predict.py")
         lines.append("scores = model(tokens)")
-    if about["task"] == TABULAR_REGRESSION:
+    if info["task"] == TABULAR_REGRESSION:
         lines.append('print(scores[0, 0] * about["output"]["std"] + about["output"]["mean"])')
-    elif about["task"] == LANGUAGE_MODELLING:
+    elif info["task"] == LANGUAGE_MODELLING:
         lines.append("print(scores[0, -1].softmax(-1).topk(5))  # the most probable next tokens")
     else:
         lines.append("probabilities = scores.softmax(-1)[0].tolist()")

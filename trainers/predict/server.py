@@ -83,13 +83,13 @@ def main() -> None:
     # The descriptor on which the page waits for the exit code of an inspection; None for models.
     children: dict[int, int | None] = {}
     while True:
-        asked = select.select([control, ended], [], [], TEMPLATE_IDLE_S)[0]
-        if ended in asked:
+        ready = select.select([control, ended], [], [], TEMPLATE_IDLE_S)[0]
+        if ended in ready:
             ended.recv(4096)
         _reap(children)
-        if not asked and not children:
+        if not ready and not children:
             return
-        if control not in asked:
+        if control not in ready:
             continue
         message, descriptors, _, _ = socket.recv_fds(control, ORDER_BYTES, 3)
         while message and len(message) < ORDER_BYTES:
@@ -186,10 +186,10 @@ class Connection:
         while b"\n" not in self._read:
             if len(self._read) > MAX_LINE or not is_readable(self._socket, timeout_s):
                 return None
-            piece = self._socket.recv(65536)
-            if not piece:
+            chunk = self._socket.recv(65536)
+            if not chunk:
                 return None
-            self._read += piece
+            self._read += chunk
         line, _, self._read = self._read.partition(b"\n")
         value: Answer = json.loads(line)
         return value
@@ -205,14 +205,14 @@ class Connection:
 
 def _inspect(connection: Connection) -> int:
     """Run `trainers.plugins.inspect_data`; return the exit code."""
-    asked = connection.receive(IDLE_S)
+    request = connection.receive(IDLE_S)
     connection.close()
-    if asked is None:
+    if request is None:
         return 1
     os.environ.clear()
-    os.environ.update(asked["environment"])
+    os.environ.update(request["environment"])
     tempfile.tempdir = None
-    sys.argv = [inspect_data.__file__, *asked["arguments"]]
+    sys.argv = [inspect_data.__file__, *request["arguments"]]
     try:
         inspect_data.main()
     except SystemExit as end:

@@ -62,7 +62,7 @@ def main() -> None:
     if facilities.are_available():
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     logging.basicConfig(stream=sys.stderr, level=logging.ERROR)
-    asked = parse_json(sys.stdin.buffer.read())
+    request = parse_json(sys.stdin.buffer.read())
     registry.discover_all()
     done = 0
 
@@ -71,10 +71,10 @@ def main() -> None:
         print(json.dumps({"doing": doing, "done": done, "of": NUM_PARTS}), file=sys.__stdout__, flush=True)
         done += 1
 
-    run = RunDirectory(Path(asked["run_dir"]))
+    run = RunDirectory(Path(request["run_dir"]))
     try:
         with contextlib.redirect_stdout(sys.stderr):  # exporters print
-            facts = fill(run, asked["step"], Path(asked["folder"]), report)
+            facts = fill(run, request["step"], Path(request["folder"]), report)
     except (ValueError, OSError, LookupError, RuntimeError, MemoryError) as error:
         facts = {"error": library_error_text(error)}
     print(json.dumps({"facts": facts}, allow_nan=False), flush=True)
@@ -211,9 +211,9 @@ def onnx_module(path: Path) -> Callable[[Tensor], Tensor]:
 
 
 @torch.no_grad()
-def _difference(expected: list[tuple[Tensor, Tensor]], other: Callable[[Tensor], Tensor]) -> float:
+def _difference(expected: list[tuple[Tensor, Tensor]], predict: Callable[[Tensor], Tensor]) -> float:
     """Return the largest difference between a model's outputs and the expected outputs."""
-    return max(float((outputs - other(inputs)).abs().max()) for inputs, outputs in expected)
+    return max(float((outputs - predict(inputs)).abs().max()) for inputs, outputs in expected)
 
 
 def _write_weights(model: TrainedModel, path: Path) -> None:
@@ -225,12 +225,12 @@ def _write_weights(model: TrainedModel, path: Path) -> None:
 def _write_hugging_face(model: TrainedModel, folder: Path) -> None:
     """Write a pretrained model and its tokenizer in the layout of transformers."""
     network: Any = model.network
-    whole = next(each for each in network.children() if hasattr(each, "save_pretrained"))
+    model_to_save = next(each for each in network.children() if hasattr(each, "save_pretrained"))
     names = dict(enumerate(model.spec.class_names))
     if hasattr(network, "classifier") and names:
-        whole.config.id2label = names
-        whole.config.label2id = {name: number for number, name in names.items()}
-    whole.save_pretrained(folder)
+        model_to_save.config.id2label = names
+        model_to_save.config.label2id = {name: number for number, name in names.items()}
+    model_to_save.save_pretrained(folder)
     tokenizer: Any = model.tokenizer
     tokenizer.save(folder)
 
@@ -242,16 +242,16 @@ def _write_example(model: TrainedModel, folder: Path) -> str:
         inputs, _ = validation.batch(torch.tensor([0]))
     except ValueError:
         validation, inputs = None, torch.zeros((1, *model.spec.input_shape))
-    about = model.about["input"]
-    if about["kind"] == IMAGE:
-        channels, height, width = about["shape"]
+    input_description = model.about["input"]
+    if input_description["kind"] == IMAGE:
+        channels, height, width = input_description["shape"]
         name, kind = ("example.pgm", "P5") if channels == 1 else ("example.ppm", "P6")
-        pixels = (inputs[0].float() * (255 / about.get("largest", 255))).round().clamp(0, 255)
+        pixels = (inputs[0].float() * (255 / input_description.get("largest", 255))).round().clamp(0, 255)
         content = bytes(pixels.permute(1, 2, 0).flatten().to(torch.uint8).tolist())
         (folder / name).write_bytes(f"{kind}\n{width} {height}\n255\n".encode() + content)
         return name
-    if about["kind"] == TABLE:
-        mean, std = torch.tensor(about["mean"]), torch.tensor(about["std"])
+    if input_description["kind"] == TABLE:
+        mean, std = torch.tensor(input_description["mean"]), torch.tensor(input_description["std"])
         numbers = (inputs[0] * std + mean).tolist()
         file, place, cells = io.StringIO(), 0, []
         columns = model.spec.columns

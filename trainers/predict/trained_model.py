@@ -58,17 +58,17 @@ class TrainedModel:
     """A network with the weights of one checkpoint.
 
     Args:
-        about: the description of the model; see `trainers.checkpoint.description`.
+        description: the description of the model; see `trainers.checkpoint.description`.
     Attributes:
         item, step: the checkpoint, and its step.
     """
 
-    def __init__(self, run: RunDirectory, item: Checkpoint, about: Description) -> None:
-        self.about = about
+    def __init__(self, run: RunDirectory, item: Checkpoint, info: Description) -> None:
+        self.about = info
         self.run = run
         self.item, self.step = item, item.step
-        self.spec: DataSpec = description.spec_of(about)
-        model = about["model"]
+        self.spec: DataSpec = description.spec_of(info)
+        model = info["model"]
         self._entry: ModelEntry = build.pick(registry.models(), model["name"], "model")
         self._options = ModelOptions(
             size=model["size"],
@@ -145,15 +145,15 @@ class TrainedModel:
         return {
             "prediction": self._class_name(order[0]),
             "probabilities": [
-                {"class_name": self._class_name(place), "probability": float(probabilities[place])}
-                for place in shown
+                {"class_name": self._class_name(index), "probability": float(probabilities[index])}
+                for index in shown
             ],
             "num_classes": len(order),
         }
 
-    def _class_name(self, place: int) -> str:
+    def _class_name(self, index: int) -> str:
         names = self.spec.class_names
-        return names[place] if place < len(names) else f"class {place}"
+        return names[index] if index < len(names) else f"class {index}"
 
     @torch.inference_mode()
     def nearest(self, inputs: Mapping[str, Any], num_wanted: int) -> dict[str, Any]:
@@ -167,8 +167,8 @@ class TrainedModel:
         if self._features is None:
             self._features, self._compared = self._features_of_validation()
         assert self._compared is not None
-        own = self._features_of(self.prepare(inputs).tensor)
-        distances = (self._features - own).square().sum(1).sqrt()
+        features = self._features_of(self.prepare(inputs).tensor)
+        distances = (self._features - features).square().sum(1).sqrt()
         order = distances.argsort()[:num_wanted]
         return {
             "step": self.step,
@@ -192,13 +192,13 @@ class TrainedModel:
         validation = self.validation()
         chosen = samples.spread(MOST_COMPARED, len(validation))
         ends_at = time.monotonic() + COMPARED_WITHIN_S
-        found: list[Tensor] = []
-        for some in chosen.split(COMPARED_AT_ONCE):
-            inputs, _ = validation.batch(some)
-            found.append(self._features_of(validation.prepare(inputs)))
+        parts: list[Tensor] = []
+        for indices in chosen.split(COMPARED_AT_ONCE):
+            inputs, _ = validation.batch(indices)
+            parts.append(self._features_of(validation.prepare(inputs)))
             if time.monotonic() > ends_at:
                 break
-        features = torch.cat(found)
+        features = torch.cat(parts)
         return features, chosen[: len(features)]
 
     def _shown(self, indices: Tensor, distances: list[float]) -> dict[str, Any]:
@@ -242,23 +242,23 @@ class TrainedModel:
         if self._answers is None:
             self._answers = self._answers_of_validation()
         labels, predictions, probabilities = self._answers
-        found = torch.nonzero((labels == label) & (predictions == prediction)).flatten()
-        order = probabilities[found].argsort(descending=True)
-        chosen = found[order][:num_wanted]
+        matches = torch.nonzero((labels == label) & (predictions == prediction)).flatten()
+        order = probabilities[matches].argsort(descending=True)
+        chosen = matches[order][:num_wanted]
         shown = self._shown(chosen, [0.0] * len(chosen)) if len(chosen) else {}
         items = shown.get("images") or shown.get("texts") or shown.get("table", {}).get("rows", [])
         for item, probability in zip(items, probabilities[chosen].tolist(), strict=True):
             del item["distance"]
             item["probability"] = probability
-        return {"step": self.step, "num_found": len(found), "num_looked_at": len(labels), **shown}
+        return {"step": self.step, "num_found": len(matches), "num_looked_at": len(labels), **shown}
 
     def _answers_of_validation(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return label, prediction and its probability for the first validation samples."""
         validation = self.validation()
         ends_at = time.monotonic() + LOOKED_AT_WITHIN_S
         labels, predictions, probabilities = [], [], []
-        for some in torch.arange(len(validation)).split(COMPARED_AT_ONCE):
-            inputs, targets = validation.batch(some)
+        for indices in torch.arange(len(validation)).split(COMPARED_AT_ONCE):
+            inputs, targets = validation.batch(indices)
             best = self._scores(validation.prepare(inputs)).cpu().softmax(-1).max(-1)
             labels.append(targets)
             predictions.append(best.indices)
@@ -267,13 +267,13 @@ class TrainedModel:
                 break
         return torch.cat(labels), torch.cat(predictions), torch.cat(probabilities)
 
-    def text_of(self, index: int, tokens: Tensor, most: int) -> str:
+    def text_of(self, index: int, tokens: Tensor, max_length: int) -> str:
         """Return the text of a validation sample, with at most this number of characters."""
-        kept = getattr(self.validation(), "texts", None)
-        if kept is not None:
-            return samples.cut(kept[index], most)
+        texts = getattr(self.validation(), "texts", None)
+        if texts is not None:
+            return samples.cut(texts[index], max_length)
         assert self.tokenizer is not None
-        return samples.cut(self.tokenizer.decode(tokens.tolist()), most)
+        return samples.cut(self.tokenizer.decode(tokens.tolist()), max_length)
 
     def validation(self) -> Split:
         """Return the run's validation split.
@@ -326,9 +326,9 @@ class TrainedModel:
                 "text": so_far[len(written) :] if so_far.startswith(written) else "",
                 "probability": float(plain[token]),
                 "others": [
-                    {"text": self._decode([place]), "probability": float(plain[place])}
-                    for place in likely
-                    if place != token
+                    {"text": self._decode([other]), "probability": float(plain[other])}
+                    for other in likely
+                    if other != token
                 ][:MOST_OTHERS],
             }
             written = so_far if so_far.startswith(written) else written
@@ -337,7 +337,7 @@ class TrainedModel:
         """Return the tokens of a prompt; for an empty prompt, a line break if the vocabulary contains it."""
         if self.tokenizer is not None:
             return self.tokenizer.encode([prompt], MAX_TOKENS)[0] or [0]
-        number_of = {name: place for place, name in enumerate(self.spec.class_names)}
+        number_of = {name: number for number, name in enumerate(self.spec.class_names)}
         unknown = sorted({character for character in prompt if character not in number_of})
         if unknown:
             shown = " ".join(unknown[:10])
@@ -402,7 +402,7 @@ def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict
         `problem`, a text or None, and the names of the tensors in `replaced`. Without these fields the data
         is not known yet, and the run itself compares at its start.
     """
-    start, before = Start(model.item, model.run.run_id), model.spec
+    start, start_spec = Start(model.item, model.run.run_id), model.spec
     entry = build.pick(registry.models(), config.model, "model")
     options = ModelOptions.of(config)
     # without the checkpoint's tokenizer, as in the page's inspection
@@ -412,13 +412,13 @@ def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict
     if not is_known and not is_text:
         return {"problem": None}
     try:
-        unknown = replace(before, num_classes=num_classes, class_names=())
+        unknown = replace(start_spec, num_classes=num_classes, class_names=())
         spec = start.spec(dataset.spec()) if is_known else unknown
         if is_text:
-            classes = before if before.task == LANGUAGE_MODELLING else spec
-            length = config.sequence_length or before.input_shape[0]
+            classes = start_spec if start_spec.task == LANGUAGE_MODELLING else spec
+            length = config.sequence_length or start_spec.input_shape[0]
             spec = replace(
-                before,
+                start_spec,
                 input_shape=(length,),
                 num_classes=classes.num_classes,
                 class_names=classes.class_names,
@@ -428,7 +428,7 @@ def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict
         start.check(build_for(spec), model.network.state_dict(), spec, replaced)
     except StartError as error:
         return {"problem": str(error)}
-    counts = {"num_classes_before": before.num_classes, "num_classes": spec.num_classes}
+    counts = {"num_classes_before": start_spec.num_classes, "num_classes": spec.num_classes}
     return {"problem": None, "replaced": replaced, **counts}
 
 
@@ -464,18 +464,18 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     Raises:
         CheckpointError: if it does not exist.
     """
-    there = run.list_checkpoints()
-    if not there:
+    checkpoints = run.list_checkpoints()
+    if not checkpoints:
         raise CheckpointError(f"run {run.run_id} has no checkpoint")
     if step is None:
-        return max(there, key=lambda each: (each.saved_unix_s, each.step))
-    found = [each for each in there if each.step == step]
-    if not found:
-        steps = ", ".join(f"{each.step:,}" for each in there)
+        return max(checkpoints, key=lambda each: (each.saved_unix_s, each.step))
+    matches = [each for each in checkpoints if each.step == step]
+    if not matches:
+        steps = ", ".join(f"{each.step:,}" for each in checkpoints)
         raise CheckpointError(
             f"run {run.run_id} has no checkpoint of step {step:,}; its checkpoints: {steps}"
         )
-    return found[0]
+    return matches[0]
 
 
 def load(run: RunDirectory, item: Checkpoint) -> TrainedModel:
@@ -485,8 +485,10 @@ def load(run: RunDirectory, item: Checkpoint) -> TrainedModel:
         ValueError: if the model cannot be built on this machine, or the weights do not match it.
     """
     try:
-        about = description.read(item)
-        return TrainedModel(run, item, describe_older(run) if about is None else about)
+        loaded_description = description.read(item)
+        return TrainedModel(
+            run, item, describe_older(run) if loaded_description is None else loaded_description
+        )
     except FileNotFoundError as error:
         raise CheckpointError(f"checkpoint step_{item.step} was deleted: choose another") from error
     except (DescriptionError, CheckpointError):
@@ -503,7 +505,7 @@ class Models:
 
     def __init__(self, loaded: Callable[[RunDirectory, Checkpoint], TrainedModel] = load) -> None:
         self._load = loaded
-        self._kept: OrderedDict[tuple[Path, int, float], TrainedModel] = OrderedDict()
+        self._cached: OrderedDict[tuple[Path, int, float], TrainedModel] = OrderedDict()
 
     def get(self, run: RunDirectory, step: int | None) -> TrainedModel:
         """Return the model of a checkpoint, which is loaded on first use.
@@ -514,15 +516,15 @@ class Models:
         item = pick_checkpoint(run, step)
         # The key includes the time, because a run that resumes from an older checkpoint saves a step again.
         key = run.path, item.step, item.saved_unix_s
-        if key not in self._kept:
-            self._kept[key] = self._load(run, find_checkpoint(run, item.step))
-        self._kept.move_to_end(key)
+        if key not in self._cached:
+            self._cached[key] = self._load(run, find_checkpoint(run, item.step))
+        self._cached.move_to_end(key)
         self._drop_oldest()
-        return self._kept[key]
+        return self._cached[key]
 
     def _drop_oldest(self) -> None:
-        while len(self._kept) > 1 and (
-            len(self._kept) > MOST_KEPT
-            or sum(model.num_parameters for model in self._kept.values()) > MOST_KEPT_PARAMETERS
+        while len(self._cached) > 1 and (
+            len(self._cached) > MOST_KEPT
+            or sum(model.num_parameters for model in self._cached.values()) > MOST_KEPT_PARAMETERS
         ):
-            self._kept.popitem(last=False)
+            self._cached.popitem(last=False)

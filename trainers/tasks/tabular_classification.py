@@ -58,8 +58,8 @@ def _surface(scores: Scores, spec: DataSpec, validation: Split, device: torch.de
     inputs, labels = stored(validation, spread(NUM_POINTS, len(validation)))
     low, high = value_range(inputs)
     across = torch.linspace(0, 1, GRID)
-    places = torch.cartesian_prod(across.flip(0), across).flip(1)  # (x, y), row by row from the top
-    probabilities = scores(validation.prepare((low + places * (high - low)).to(device))).float().softmax(-1)
+    points = torch.cartesian_prod(across.flip(0), across).flip(1)  # (x, y), row by row from the top
+    probabilities = scores(validation.prepare((low + points * (high - low)).to(device))).float().softmax(-1)
     confidence, predictions = probabilities.max(-1)
     relative = ((inputs.cpu() - low) / (high - low) * 255).round().clamp(0, 255)
     ranges = torch.stack([in_units(low, validation), in_units(high, validation)], dim=1)

@@ -41,10 +41,10 @@ def _predict_texts(
     indices = spread(NUM_TEXTS, len(validation))
     tokens, labels = stored(validation, indices)
     answers = classify(scores, validation.prepare(tokens.to(device)), labels, spec)
-    kept: Sequence[str] | None = getattr(validation, "texts", None)
+    stored_texts: Sequence[str] | None = getattr(validation, "texts", None)
     texts = (
-        [kept[index] for index in indices.tolist()]
-        if kept is not None
+        [stored_texts[index] for index in indices.tolist()]
+        if stored_texts is not None
         else [text_of([token for token in row if token != spec.padding], spec) for row in tokens.tolist()]
     )
     return [

@@ -297,7 +297,7 @@ class Supervisor:
                     tree.kill()
                     return False
                 cut_long_logs(self._run.logs)
-            self._kill_watch.look()
+            self._kill_watch.sample()
             # Stop requests first, then the run's answers to them.
             self._guard.read_requests()
             self._follow_events()

@@ -46,7 +46,7 @@ def test_free_cores_are_divided_among_the_ranks(
 ) -> None:
     if free is not None:
         monkeypatch.setenv(threads.FREE_CORES, free)
-    assert threads.choose(num_ranks, 8, most=most, recorded=recorded) == expected
+    assert threads.choose(num_ranks, 8, max_threads=most, recorded=recorded) == expected
 
 
 def test_what_torchrun_sets_for_several_ranks_is_nobodys_wish(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_what_torchrun_sets_for_several_ranks_is_nobodys_wish(monkeypatch: pytes
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")
     monkeypatch.setenv(threads.FREE_CORES, "1.0")
     monkeypatch.setenv(threads.GIVEN, "3")
-    assert threads.choose(2, 8, most=1, recorded=2) == 3, "a wish"
+    assert threads.choose(2, 8, max_threads=1, recorded=2) == 3, "a wish"
 
 
 def test_a_busy_process_is_seen_and_ones_own_work_is_not() -> None:
