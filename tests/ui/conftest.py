@@ -214,8 +214,15 @@ def drag_over(area: Locator) -> None:
     area.page.mouse.up()
 
 
+# In the middle of a transition a text has neither its old nor its new contrast.
+TRANSITIONS_END = """() => Promise.allSettled(document.getAnimations()
+    .filter((each) => each.effect.getComputedTiming().endTime !== Infinity)
+    .map((each) => each.finished))"""
+
+
 def assert_accessible(page: Page, context: str | None = None) -> None:
     """Check that axe finds nothing on the page or within a selector; name each element with the reason."""
+    page.evaluate(TRANSITIONS_END)
     options = {"resultTypes": ["violations"]}
     found: list[dict[str, Any]] = Axe().run(page, context, options).response["violations"]
     words = [page.url]
