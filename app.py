@@ -57,7 +57,7 @@ def main() -> None:
         sys.exit(export.main(sys.argv[2:]))
     try:
         arguments = parse_options(sys.argv[1:])
-        _report("Starting the page: checking the options and the folder of the runs …")
+        _print_step("Starting the page: checking the options and the folder of the runs …")
         if arguments.ssh is not None:
             sys.exit(_show_login_node(arguments))
         from ddp_gui.options import check_address, check_files
@@ -73,12 +73,12 @@ def main() -> None:
         if options.plugins is not None:
             os.environ[PLUGINS_VARIABLE] = str(options.plugins)
     except (ValueError, OSError) as error:
-        _give_up(f"The page is not served: {explain(error)}.")
+        _exit_with_error(f"The page is not served: {explain(error)}.")
     # No telemetry, and no downloads.
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-    _report("Importing Gradio, and listing models, data sets and GPUs …")
+    _print_step("Importing Gradio, and listing models, data sets and GPUs …")
     from ddp_gui.background import trainer_process
     from ddp_gui.devices import capacity
     from ddp_gui.plan.catalogue import CatalogueError, CatalogueSource, default_cache_file
@@ -99,7 +99,7 @@ def main() -> None:
     try:
         serve(options, catalogue)
     except (ValueError, CatalogueError) as error:
-        _give_up(f"The page cannot be served: {error}")
+        _exit_with_error(f"The page cannot be served: {error}")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -107,15 +107,17 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit, naming the option."""
-        _give_up(f"The page is not served: {message}. {installation.command()} --help lists the options.")
+        _exit_with_error(
+            f"The page is not served: {message}. {installation.command()} --help lists the options."
+        )
 
 
-def _give_up(words: str) -> NoReturn:
-    print(words, file=sys.stderr)
+def _exit_with_error(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
     sys.exit(2)
 
 
-def _report(step: str) -> None:
+def _print_step(step: str) -> None:
     """Print the current step of the start: starting can take half a minute on a busy machine."""
     print(step, flush=True)
 
@@ -182,7 +184,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         help="with --ssh: this project's folder on the login node (default: the same path as here)",
     )
     # Run git for the commit only if --version is given. argparse also accepts abbreviations of the option.
-    asks_for_version = any(len(word) > 2 and "--version".startswith(word) for word in arguments)
+    asks_for_version = any(len(argument) > 2 and "--version".startswith(argument) for argument in arguments)
     parser.add_argument(
         "--version",
         action="version",
@@ -252,7 +254,7 @@ def _show_login_node(arguments: argparse.Namespace) -> str | None:
         ValueError: if another option cannot be combined with --ssh.
         OSError: if the port cannot be used, or ssh is not installed.
     """
-    options = _for_login_node(arguments)
+    options = _login_node_options(arguments)
     # Restore Ctrl+C even if the parent process ignores it, as shells do for background jobs.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -268,7 +270,7 @@ def _show_login_node(arguments: argparse.Namespace) -> str | None:
         return None
 
 
-def _for_login_node(arguments: argparse.Namespace) -> list[str]:
+def _login_node_options(arguments: argparse.Namespace) -> list[str]:
     """Return the options of the page on the login node.
 
     Raises:
@@ -276,21 +278,25 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
     """
     if not registry.kinds()[arguments.engine].is_on_login_node:
         kinds = registry.kinds().values()
-        those = " or ".join(f"--engine {each.name}" for each in kinds if each.is_on_login_node)
-        raise ValueError(f"--ssh is for the login node of a cluster: add {those}")
+        alternatives = " or ".join(f"--engine {kind.name}" for kind in kinds if kind.is_on_login_node)
+        raise ValueError(f"--ssh is for the login node of a cluster: add {alternatives}")
     if not arguments.ssh or arguments.ssh.startswith("-"):
         raise ValueError(f"--ssh is {arguments.ssh!r}; allowed: a host, as you type it after ssh")
     if installation.is_installed() and arguments.project is None:
         raise ValueError("--ssh needs --project FOLDER: the checkout on the login node")
-    given = vars(arguments)
-    not_there = [name for name, usual in _NOT_WITH_SSH.items() if given[name] != usual]
-    if not_there:
-        option = f"--{not_there[0].replace('_', '-')}"
+    values = vars(arguments)
+    unsupported = [name for name, default in _NOT_WITH_SSH.items() if values[name] != default]
+    if unsupported:
+        option = f"--{unsupported[0].replace('_', '-')}"
         raise ValueError(
             f"{option} cannot be combined with --ssh, which shows the page only to you: remove {option}"
         )
-    said = {"--runs-dir": arguments.runs_dir, "--site": arguments.site, "--cpu-ranks": arguments.cpu_ranks}
-    options = [word for name, value in said.items() if value is not None for word in (name, str(value))]
+    forwarded = {
+        "--runs-dir": arguments.runs_dir,
+        "--site": arguments.site,
+        "--cpu-ranks": arguments.cpu_ranks,
+    }
+    options = [word for name, value in forwarded.items() if value is not None for word in (name, str(value))]
     options = ["--engine", arguments.engine, *options]
     return [*options, *(["--no-standby"] if arguments.no_standby else [])]
 
@@ -310,11 +316,11 @@ def make_folders(runs_dir: Path) -> Path:
         folder = uploads.uploads_folder(runs_dir)
         return uploads.make_incoming(folder)
     except OSError as error:
-        what = "runs" if folder == runs_dir else "uploads, next to the folder of the runs,"
+        purpose = "runs" if folder == runs_dir else "uploads, next to the folder of the runs,"
         raise ValueError(
-            f"the folder of the {what} cannot be used ({error.strerror}: {folder}). Choose one of your own "
-            "with --runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, one that every node sees at "
-            "the same path"
+            f"the folder of the {purpose} cannot be used ({error.strerror}: {folder}). Choose one of your "
+            "own with --runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, one that every node sees "
+            "at the same path"
         ) from error
 
 
@@ -329,7 +335,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
 
     plugins = _plugins(arguments)
     lessons = arguments.lessons or (plugins and plugins / "lessons")
-    found = options.Options(
+    checked = options.Options(
         host=arguments.host,
         port=arguments.port,
         runs_dir=arguments.runs_dir.resolve(),
@@ -353,8 +359,8 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         engine=arguments.engine,
         site_file=arguments.site and arguments.site.resolve(),
     )
-    options.check(found)
-    return found
+    options.check(checked)
+    return checked
 
 
 def _plugins(arguments: argparse.Namespace) -> Path | None:
@@ -363,16 +369,16 @@ def _plugins(arguments: argparse.Namespace) -> Path | None:
     Raises:
         ValueError: if the named folder does not exist, or another user can change a file in it.
     """
-    named: Path | None = arguments.plugins
+    folder: Path | None = arguments.plugins
     kind = registry.kinds()[arguments.engine]
     if kind.has_other_code:
-        if named is None:
+        if folder is None:
             return None
         raise ValueError(
             f"--plugins cannot be combined with --engine {kind.name}, whose hosts have their own code"
         )
     try:
-        return private_files.plugins(arguments.runs_dir, named)
+        return private_files.plugins(arguments.runs_dir, folder)
     except ValueError as error:
         raise ValueError(f"--plugins: {error}") from error
 
@@ -387,13 +393,13 @@ def _check_accounts(file: Path | None) -> None:
 
     if file is None:
         return
-    add = f"{installation.command('ddp_gui.accounts')} {file} add YOUR-NAME --role teacher"
+    add_command = f"{installation.command('ddp_gui.accounts')} {file} add YOUR-NAME --role teacher"
     try:
         accounts = AccountFile(file).read()
     except AccountError as error:
-        raise ValueError(f"--auth-file: {error}. Name a file made by: {add}") from error
+        raise ValueError(f"--auth-file: {error}. Name a file made by: {add_command}") from error
     if not accounts:
-        raise ValueError(f"--auth-file: {file} has no account, so no one could log in: {add}")
+        raise ValueError(f"--auth-file: {file} has no account, so no one could log in: {add_command}")
 
 
 def _num_accounts(arguments: argparse.Namespace) -> int | None:

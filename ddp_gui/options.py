@@ -21,7 +21,7 @@ from trainers.files import installation
 from trainers.machine import host as host_module
 
 # Minimum number of CPU ranks, with which users can see several ranks at work.
-FEWEST_CPU_RANKS_OF_A_CLASS = 2
+MIN_CLASS_CPU_RANKS = 2
 # Valid names for --auth-header, without headers that browsers, proxies or this page use for other purposes.
 _HEADER = re.compile(r"(?!x-(?:forwarded|gradio)-)(?:x-|remote-)[a-z0-9-]*[a-z0-9]", re.IGNORECASE)
 
@@ -79,7 +79,7 @@ class Options:
         """Number of CPU ranks that the queue allocates; with login at most the number of cores."""
         if self.cpu_ranks is not None or not self.has_login:
             return self.cpu_ranks
-        return max(FEWEST_CPU_RANKS_OF_A_CLASS, host_module.num_cores())
+        return max(MIN_CLASS_CPU_RANKS, host_module.num_cores())
 
     @property
     def is_one_users(self) -> bool:
@@ -119,10 +119,12 @@ def check(options: Options) -> None:
             f"--engine {kind.name} needs --site FILE, whose table [{kind.name}] {kind.site_advice}"
         )
     if options.site_file is not None and not kind.uses_site:
-        those = " or ".join(f"--engine {each.name}" for each in registry.kinds().values() if each.uses_site)
+        alternatives = " or ".join(
+            f"--engine {engine.name}" for engine in registry.kinds().values() if engine.uses_site
+        )
         raise ValueError(
-            f"--site describes a cluster or several machines: add {those}, or remove --site, because runs "
-            f"on {kind.label} do not use it"
+            f"--site describes a cluster or several machines: add {alternatives}, or remove --site, because "
+            f"runs on {kind.label} do not use it"
         )
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
         raise ValueError("--ssl-certfile and --ssl-keyfile must be used together")
@@ -199,17 +201,19 @@ def bind(listening: socket.socket, host: str, port: int) -> None:
         listening.bind((host, port))
     except (OSError, UnicodeError) as error:
         number = error.errno if isinstance(error, OSError) else None
-        what = f"port {port} on {host!r} cannot be used ({getattr(error, 'strerror', None) or error})"
+        problem = f"port {port} on {host!r} cannot be used ({getattr(error, 'strerror', None) or error})"
         if number is None or isinstance(error, socket.gaierror) or number == errno.EADDRNOTAVAIL:
             advice = "--host needs an address of this machine: 127.0.0.1, or 0.0.0.0 for all of its addresses"
         elif number == errno.EACCES:
             advice = "ports below 1024 need administrator rights; use another port, such as --port 7860"
         elif number == errno.EADDRINUSE:
-            another = port + 1 if port < LAST_PORT else port - 1
-            advice = f"the page may already be running. Otherwise use another port, such as --port {another}"
+            other_port = port + 1 if port < LAST_PORT else port - 1
+            advice = (
+                f"the page may already be running. Otherwise use another port, such as --port {other_port}"
+            )
         else:
             advice = "try another --port or --host"
-        raise ValueError(f"{what}: {advice}") from error
+        raise ValueError(f"{problem}: {advice}") from error
 
 
 def _reaches_polls_alone(options: Options) -> bool:
@@ -230,8 +234,8 @@ def _reaches_polls_alone(options: Options) -> bool:
 
 def _check_paths(options: Options) -> None:
     """Refuse paths that JSON cannot represent, because every page shows the paths of runs and data."""
-    named = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons), ("--plugins", options.plugins)]
-    for option, path in [*named, *(("--data-dir", path) for path in options.data_dirs)]:
+    paths = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons), ("--plugins", options.plugins)]
+    for option, path in [*paths, *(("--data-dir", path) for path in options.data_dirs)]:
         if path is not None and not rundir.is_visible(str(path)):
             raise ValueError(
                 f"{option} is {os.fsencode(path)!r}: the path contains bytes that are not UTF-8 or "
@@ -242,11 +246,11 @@ def _check_paths(options: Options) -> None:
 def _check_one_person(options: Options) -> None:
     """Refuse to serve other users if all runs belong to the user who started the page."""
     has_one_account = options.num_accounts == 1 and options.auth_header is None and not options.is_insecure
-    what = registry.kinds()[options.engine].one_user
-    if not what or options.is_one_users or has_one_account:
+    reason = registry.kinds()[options.engine].one_user
+    if not reason or options.is_one_users or has_one_account:
         return
     raise ValueError(
-        f"--engine {options.engine} {what}, so the page serves only that user: remove --auth-header and "
+        f"--engine {options.engine} {reason}, so the page serves only that user: remove --auth-header and "
         "--insecure, and use --auth-file with only your account. Other users must start their own pages"
     )
 

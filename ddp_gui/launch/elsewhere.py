@@ -56,8 +56,8 @@ class Job:
     @property
     def label(self) -> str:
         """The run's id as a name that Kubernetes and SkyPilot accept: lower-case letters, digits, hyphens."""
-        words = re.sub(r"[^a-z0-9]+", "-", self.run_id.lower())[:_MAX_LABEL].strip("-")
-        return words if words[:1].isalpha() else f"run-{words}".rstrip("-")
+        name = re.sub(r"[^a-z0-9]+", "-", self.run_id.lower())[:_MAX_LABEL].strip("-")
+        return name if name[:1].isalpha() else f"run-{name}".rstrip("-")
 
     @property
     def config_text(self) -> str:
@@ -100,13 +100,13 @@ def torchrun_line(job: Job, run_dir: str, machine: str) -> str:
         run_dir: the new run's directory, already quoted for a shell.
         machine: torchrun's options for one of several machines, already quoted for a shell.
     """
-    words = torchrun_argv(job)
+    argv = torchrun_argv(job)
     if job.num_nodes > 1:
-        program, *others = words
-        beginning = f"{program} {machine} {shlex.join(others)}"
+        program, *arguments = argv
+        start = f"{program} {machine} {shlex.join(arguments)}"
     else:
-        beginning = shlex.join(words)
-    return f"{beginning} {run_dir} --config {shlex.quote(job.config_text)}"
+        start = shlex.join(argv)
+    return f"{start} {run_dir} --config {shlex.quote(job.config_text)}"
 
 
 def comment(paragraphs: list[str]) -> str:
@@ -150,11 +150,11 @@ class _Emitter(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
     """PyYAML's dumper, with scripts as blocks."""
 
 
-def _as_block(emitter: Any, text: Script) -> Any:
+def _represent_block(emitter: Any, text: Script) -> Any:
     return emitter.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 
 
-_Emitter.add_representer(Script, _as_block)
+_Emitter.add_representer(Script, _represent_block)
 
 
 def yaml_text(value: dict[str, Any]) -> str:
@@ -208,7 +208,7 @@ port=$(({first_port} + SLURM_JOB_ID % {num_ports}))
 # The task on each node adds its node rank.
 srun --kill-on-bad-exit=1 bash -c {on_node} torchrun {arguments}
 """
-_ALONE = """
+_ONE_NODE_BODY = """
 set -euo pipefail
 cd {project}
 export PATH="$PWD/.venv/bin:$PATH"
@@ -223,7 +223,7 @@ def sbatch_text(job: Job) -> str:
     options = '--master-addr "${hosts[0]}" --master-port "$port"'
     command = torchrun_line(job, run_dir, options)
     if job.num_nodes == 1:
-        body = _ALONE.format(project=shlex.quote(job.project), command=command)
+        body = _ONE_NODE_BODY.format(project=shlex.quote(job.project), command=command)
     else:
         body = _BODY.format(
             project=shlex.quote(job.project),
@@ -236,7 +236,7 @@ def sbatch_text(job: Job) -> str:
 
 
 def _directives(job: Job) -> str:
-    asked = {
+    options = {
         "job-name": job.label,
         "nodes": job.num_nodes,
         "ntasks-per-node": 1,
@@ -244,7 +244,7 @@ def _directives(job: Job) -> str:
         **({"gpus-per-node": job.num_ranks_each} if job.with_gpus else {}),
         "output": "%x-%j.log",
     }
-    lines = [f"#SBATCH --{name}={value}\n" for name, value in asked.items()]
+    lines = [f"#SBATCH --{name}={value}\n" for name, value in options.items()]
     # Do not requeue: a requeued job keeps its number, so its run would already exist.
     return "".join([*lines, "#SBATCH --no-requeue\n"])
 
@@ -273,7 +273,7 @@ _RUN = """set -euo pipefail
 export PATH="$PWD/.venv/bin:$PATH"
 {command}
 """
-_FIRST = """mapfile -t machines <<< "$SKYPILOT_NODE_IPS"
+_MACHINE_LIST = """mapfile -t machines <<< "$SKYPILOT_NODE_IPS"
 """
 
 
@@ -294,13 +294,13 @@ def skypilot_value(job: Job) -> dict[str, Any]:
     """Return the task as an object."""
     options = f'--node-rank "$SKYPILOT_NODE_RANK" --master-addr "${{machines[0]}}" --master-port {PORT}'
     command = torchrun_line(job, f'"$RUNS"/{job.new_run}', options)
-    first = _FIRST if job.num_nodes > 1 else ""
-    each = job.num_ranks_each
+    first = _MACHINE_LIST if job.num_nodes > 1 else ""
+    num_ranks = job.num_ranks_each
     return {
         "name": job.label,
         "workdir": ".",
         "num_nodes": job.num_nodes,
-        "resources": {"accelerators": f"{GPU}:{each}"} if job.with_gpus else {"cpus": f"{each}+"},
+        "resources": {"accelerators": f"{GPU}:{num_ranks}"} if job.with_gpus else {"cpus": f"{num_ranks}+"},
         "envs": {"RUNS": "runs"},
         "setup": Script(_SETUP),
         "run": Script(_RUN.format(command=first + command)),
@@ -342,7 +342,7 @@ def trainjob_value(job: Job) -> dict[str, Any]:
             "trainer": {
                 "image": IMAGE,
                 # Kubernetes replaces $(NAME) in a command; $$ is a literal $.
-                "command": [word.replace("$", "$$") for word in command],
+                "command": [argument.replace("$", "$$") for argument in command],
                 "numNodes": job.num_nodes,
                 "numProcPerNode": job.num_ranks_each,
                 "resourcesPerNode": {
@@ -350,12 +350,12 @@ def trainjob_value(job: Job) -> dict[str, Any]:
                     "limits": {kind: job.num_ranks_each},
                 },
             },
-            "runtimePatches": [_with_the_runs()],
+            "runtimePatches": [_runs_volume_patch()],
         },
     }
 
 
-def _with_the_runs() -> dict[str, Any]:
+def _runs_volume_patch() -> dict[str, Any]:
     """Return the patch that mounts the folder of runs into every pod."""
     pod = {
         "volumes": [{"name": "runs", "persistentVolumeClaim": {"claimName": CLAIM}}],

@@ -25,7 +25,7 @@ from trainers.files.plain_files import PLUGINS_VARIABLE, own_plugins
 from trainers.machine.os_errors import explain
 
 # Placeholder for the run's directory, replaced after all other values have been quoted.
-_PLACE = "@RUN@"
+_RUN_DIR_PLACEHOLDER = "@RUN@"
 # Name of the run that the command creates, unique for each execution.
 _NEW_RUN = "by-hand-$(date +%m%d-%H%M%S)"
 
@@ -37,23 +37,23 @@ def train_command(engine: Engine, config: Config, runs_dir: Path, code_dir: str 
         code_dir: the folder of a script's code.
     """
     run_dir = f"{shlex.quote(shown_run_dir(runs_dir))}/{_NEW_RUN}"
-    command = engine.command(config, _PLACE)
+    command = engine.command(config, _RUN_DIR_PLACEHOLDER)
     command = [part.replace(CODE_PLACEHOLDER, code_dir) for part in command]
-    return _in_the_project(shlex.join(command).replace(_PLACE, run_dir))
+    return _in_project(shlex.join(command).replace(_RUN_DIR_PLACEHOLDER, run_dir))
 
 
 def resume_command(engine: Engine, run: RunDirectory, step: int) -> str:
     """Return the command that resumes a run from its checkpoint of `step`."""
-    return _in_the_project(shlex.join(engine.command(run.read_config(), shown_run_dir(run.path), step)))
+    return _in_project(shlex.join(engine.command(run.read_config(), shown_run_dir(run.path), step)))
 
 
-def _in_the_project(command: str) -> str:
-    own = own_plugins()
-    variable = "" if own is None else f"{PLUGINS_VARIABLE}={shlex.quote(str(own))} "
+def _in_project(command: str) -> str:
+    plugins = own_plugins()
+    variable = "" if plugins is None else f"{PLUGINS_VARIABLE}={shlex.quote(str(plugins))} "
     return installation.in_project(f"{variable}{command}")
 
 
-MOST_MORE_EPOCHS = 100_000
+MAX_MORE_EPOCHS = 100_000
 # Schedules that do not depend on the length of the run.
 SCHEDULES_WITHOUT_AN_END = ("constant", "step")
 
@@ -75,18 +75,18 @@ def other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_bat
     changes: dict[str, Any] = {"nproc_per_node": after.nproc_per_node}
     if global_batch == "keep":
         num_replicas = before.num_replicas(strategy.ranks_per_replica)
-        kept = before.global_batch(num_replicas)
-        parts = after.num_replicas(strategy.ranks_per_replica) * after.gradient_accumulation_steps
-        if kept % parts:
+        batch_before = before.global_batch(num_replicas)
+        num_parts = after.num_replicas(strategy.ranks_per_replica) * after.gradient_accumulation_steps
+        if batch_before % num_parts:
             allowed = (
-                f"a number of ranks among which the global batch of {kept:,} can be shared, "
+                f"a number of ranks among which the global batch of {batch_before:,} can be shared, "
                 "or global_batch rescale, which keeps each rank's batch"
             )
             raise ConfigError([Problem(field="nproc_per_node", value=num_ranks, allowed=allowed)])
-        changes["batch_size"] = kept // parts
+        changes["batch_size"] = batch_before // num_parts
         if before.scale_lr:
             # The peak rate depends on the global batch, which stays the same.
-            changes["learning_rate"] = before.peak_learning_rate(num_replicas) / parts
+            changes["learning_rate"] = before.peak_learning_rate(num_replicas) / num_parts
     return changes
 
 
@@ -100,8 +100,8 @@ def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> di
         ConfigError: if `more` is not a valid number of epochs.
         ValueError: if the checkpoint cannot be read.
     """
-    if isinstance(more, bool) or not isinstance(more, int) or not 1 <= more <= MOST_MORE_EPOCHS:
-        allowed = f"a whole number from 1 to {MOST_MORE_EPOCHS:,}"
+    if isinstance(more, bool) or not isinstance(more, int) or not 1 <= more <= MAX_MORE_EPOCHS:
+        allowed = f"a whole number from 1 to {MAX_MORE_EPOCHS:,}"
         raise ConfigError([Problem(field="more_epochs", value=more, allowed=allowed)])
     progress = manifests.read_state(checkpoint)["progress"]
     num_done = int(progress["epoch"]) + (int(progress["samples_in_epoch"]) > 0)
@@ -208,8 +208,8 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     if not checkpoints:
         raise ValueError(f"run {run.run_id} has no checkpoint to resume from: start a new run")
     if step is None:
-        whole = manifests.latest_intact(run, sum_bytes=manifests.QUICK_BYTES)
-        return whole or max(checkpoints, key=lambda item: (item.saved_unix_s, item.step))
+        intact = manifests.latest_intact(run, sum_bytes=manifests.QUICK_BYTES)
+        return intact or max(checkpoints, key=lambda item: (item.saved_unix_s, item.step))
     for item in checkpoints:
         if item.step == step:
             return item
@@ -264,8 +264,8 @@ def kill_rank(run: RunDirectory, status: Status, rank: object) -> int:
     _require_live(run, status, "kill a rank")
     engine = registry.get_engine(status.engine)
     if not engine.is_this_machine:
-        where = f"this run is on {engine.name}"
-        raise ValueError(f"the page can kill a single rank only on its own machine; {where}")
+        location = f"this run is on {engine.name}"
+        raise ValueError(f"the page can kill a single rank only on its own machine; {location}")
     try:
         stopping.kill_rank(run, status, number)
     except OSError as error:

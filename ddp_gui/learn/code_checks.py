@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from ddp_gui.learn.code_facts import Facts, Printed, RankFacts, means
 
 # Tolerances as shares of the samples: padding repeats a few samples, and the last batch may be dropped.
-MOST_SHARED, LEAST_USED = 0.1, 0.9
+MAX_SHARED_SHARE, MIN_USED_SHARE = 0.1, 0.9
 # Relative tolerance for recognising a factor of the gradient.
-FACTOR_WITHIN = 0.04
+FACTOR_TOLERANCE = 0.04
 # All-reduces smaller than this share of the gradient are assumed to reduce losses and counts.
 SMALL_SHARE = 0.2
-MOST_WORDS = 400
+MAX_MESSAGE = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Requirements:
     """The requirements of a lesson's script.
 
     Attributes:
@@ -49,7 +49,7 @@ class Finding:
     words: str
 
 
-Check = Callable[[Facts, Wanted], Finding | None]
+Check = Callable[[Facts, Requirements], Finding | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,288 +62,328 @@ class Result:
     is_reached: bool = True
 
 
-def check(facts: Facts, wanted: Wanted, names: Sequence[str]) -> list[Result]:
+def check(facts: Facts, requirements: Requirements, names: Sequence[str]) -> list[Result]:
     """Return the results of the checks in order; the checks after the first failure are not reached."""
-    found: list[Result] = []
+    results: list[Result] = []
     is_failed = False
     for name in names:
         label, rule = CHECKS[name]
-        finding = None if is_failed else rule(facts, wanted)
-        found.append(Result(name=name, label=label, finding=finding, is_reached=not is_failed))
+        finding = None if is_failed else rule(facts, requirements)
+        results.append(Result(name=name, label=label, finding=finding, is_reached=not is_failed))
         is_failed = is_failed or finding is not None
-    return found
+    return results
 
 
-def _found(code: str, words: str) -> Finding:
-    return Finding(code=code, words=words[:MOST_WORDS])
+def _failure(code: str, message: str) -> Finding:
+    return Finding(code=code, words=message[:MAX_MESSAGE])
 
 
-def _ends(facts: Facts, _wanted: Wanted) -> Finding | None:
+def _check_end(facts: Facts, _requirements: Requirements) -> Finding | None:
     if facts.state == "finished":
         return None
     if facts.state == "stopped":
-        return _found("stopped", "The run was stopped before its end.")
+        return _failure("stopped", "The run was stopped before its end.")
     if facts.code == "hang":
-        return _found("hang", facts.error)
+        return _failure("hang", facts.error)
     if facts.ranks_disagree:
-        words = "The ranks called different collectives at the same time, and the connection broke"
-        return _found("disagree", f"{words}: {facts.error}")
-    return _found("error", facts.error or "The script failed.")
+        message = "The ranks called different collectives at the same time, and the connection broke"
+        return _failure("disagree", f"{message}: {facts.error}")
+    return _failure("error", facts.error or "The script failed.")
 
 
-def _ranks(facts: Facts, _wanted: Wanted) -> Finding | None:
-    number = len(facts.ranks)
-    for rank, about in enumerate(facts.ranks):
-        if about.world_size is None:
-            return _found("alone", f"Rank {rank} joined no process group: it trained by itself.")
-        if about.world_size != number:
-            return _found("alone", f"The process group of rank {rank} has {about.world_size} rank.")
-        if not about.steps:
-            return _found("idle", f"Rank {rank} performed no optimizer step.")
-    counts = [len(about.steps) for about in facts.ranks]
+def _check_ranks(facts: Facts, _requirements: Requirements) -> Finding | None:
+    num_ranks = len(facts.ranks)
+    for rank, rank_facts in enumerate(facts.ranks):
+        if rank_facts.world_size is None:
+            return _failure("alone", f"Rank {rank} joined no process group: it trained by itself.")
+        if rank_facts.world_size != num_ranks:
+            return _failure("alone", f"The process group of rank {rank} has {rank_facts.world_size} rank.")
+        if not rank_facts.steps:
+            return _failure("idle", f"Rank {rank} performed no optimizer step.")
+    counts = [len(rank_facts.steps) for rank_facts in facts.ranks]
     if len(set(counts)) > 1:
-        words = ", ".join(f"rank {rank} did {count:,}" for rank, count in enumerate(counts))
-        return _found("uneven", f"The ranks performed different numbers of optimizer steps: {words}.")
+        message = ", ".join(f"rank {rank} did {count:,}" for rank, count in enumerate(counts))
+        return _failure("uneven", f"The ranks performed different numbers of optimizer steps: {message}.")
     return None
 
 
-def _averages(facts: Facts, _wanted: Wanted) -> Finding | None:
-    for rank, about in enumerate(facts.ranks):
-        reduced = sum(size for step in about.steps for size in step.reduced_bytes)
-        gradients = sum(step.gradient_bytes for step in about.steps)
+def _check_averaging(facts: Facts, _requirements: Requirements) -> Finding | None:
+    for rank, rank_facts in enumerate(facts.ranks):
+        reduced = sum(size for step in rank_facts.steps for size in step.reduced_bytes)
+        gradients = sum(step.gradient_bytes for step in rank_facts.steps)
         if reduced < gradients / 2:
-            words = f"Rank {rank} computed {gradients:,} bytes of gradients and all-reduced {reduced:,} bytes"
-            return _found("not_averaged", f"{words}: the ranks did not average their gradients.")
-    for number, steps in enumerate(zip(*(about.steps for about in facts.ranks), strict=False), 1):
+            message = (
+                f"Rank {rank} computed {gradients:,} bytes of gradients and all-reduced {reduced:,} bytes"
+            )
+            return _failure("not_averaged", f"{message}: the ranks did not average their gradients.")
+    for step_number, steps in enumerate(
+        zip(*(rank_facts.steps for rank_facts in facts.ranks), strict=False), 1
+    ):
         if len({step.after for step in steps}) > 1:
-            return _found("replicas_differ", f"After step {number:,} the ranks had different weights.")
+            return _failure("replicas_differ", f"After step {step_number:,} the ranks had different weights.")
     return None
 
 
-def _mean_gradient(facts: Facts, _wanted: Wanted) -> Finding | None:
+def _check_mean_gradient(facts: Facts, _requirements: Requirements) -> Finding | None:
     """Compare the applied gradient with the mean of the ranks' gradients."""
-    number = len(facts.ranks)
+    num_ranks = len(facts.ranks)
     factors = []
-    for steps in zip(*(about.steps for about in facts.ranks), strict=False):
-        local = math.fsum(step.local for step in steps) / number
+    for steps in zip(*(rank_facts.steps for rank_facts in facts.ranks), strict=False):
+        local = math.fsum(step.local for step in steps) / num_ranks
         values = means([step.criteria for step in steps])
         losses = means([step.losses for step in steps])
         is_known = len(values) == len(losses) > 0 and math.fsum(values) > 0
-        of_loss = math.fsum(losses) / (math.fsum(values) / len(values)) if is_known else 1.0
+        loss_ratio = math.fsum(losses) / (math.fsum(values) / len(values)) if is_known else 1.0
         if abs(local) > 1e-7:
-            factors.append(steps[0].used / local * of_loss)
+            factors.append(steps[0].used / local * loss_ratio)
     if not factors:
         return None
     factor = statistics.median(factors)
-    parts = round(statistics.median(len(step.losses) for step in facts.ranks[0].steps))
-    words = f"Each step used {factor:.3g} times the mean gradient of all samples of the step"
-    if _is_near(factor, number) and number > 1:
-        return _found("summed", f"{words}: a sum over {number} ranks is not divided by {number}.")
-    if _is_near(factor, parts) and parts > 1:
-        return _found(
+    num_passes = round(statistics.median(len(step.losses) for step in facts.ranks[0].steps))
+    message = f"Each step used {factor:.3g} times the mean gradient of all samples of the step"
+    if _is_near(factor, num_ranks) and num_ranks > 1:
+        return _failure("summed", f"{message}: a sum over {num_ranks} ranks is not divided by {num_ranks}.")
+    if _is_near(factor, num_passes) and num_passes > 1:
+        return _failure(
             "not_divided",
-            f"{words}: the gradients of {parts} backward passes were summed instead of averaged.",
+            f"{message}: the gradients of {num_passes} backward passes were summed instead of averaged.",
         )
-    if parts > 1 and _is_near(factor, parts * number):
-        return _found(
-            "summed", f"{words}: the gradient is a sum over {number} ranks and {parts} backward passes."
+    if num_passes > 1 and _is_near(factor, num_passes * num_ranks):
+        return _failure(
+            "summed",
+            f"{message}: the gradient is a sum over {num_ranks} ranks and {num_passes} backward passes.",
         )
-    if any(_is_near(factor, 1 / each) for each in (number, parts, number * parts) if each > 1):
-        return _found("divided_twice", f"{words}: the gradient was divided once too often.")
+    if any(
+        _is_near(factor, 1 / each) for each in (num_ranks, num_passes, num_ranks * num_passes) if each > 1
+    ):
+        return _failure("divided_twice", f"{message}: the gradient was divided once too often.")
     if sum(not _is_near(each, 1) for each in factors) > len(factors) / 2:
-        return _found("other_gradient", "Most steps used a gradient that is not the mean over their samples.")
+        return _failure(
+            "other_gradient", "Most steps used a gradient that is not the mean over their samples."
+        )
     return None
 
 
-def _is_near(value: float, wanted: float) -> bool:
-    return abs(value / wanted - 1) < FACTOR_WITHIN
+def _is_near(value: float, expected: float) -> bool:
+    return abs(value / expected - 1) < FACTOR_TOLERANCE
 
 
-def _schedule(facts: Facts, wanted: Wanted) -> Finding | None:
+def _check_schedule(facts: Facts, requirements: Requirements) -> Finding | None:
     rates = [step.lr for step in facts.ranks[0].steps]
-    if wanted.decay == 1 or not rates or rates[0] <= 0:
+    if requirements.decay == 1 or not rates or rates[0] <= 0:
         return None
-    share, expected = rates[-1] / rates[0], wanted.decay ** (wanted.epochs - 1)
+    share, expected = rates[-1] / rates[0], requirements.decay ** (requirements.epochs - 1)
     if share > 0.95 * expected:
         return None
-    words = f"The learning rate fell to {share:.1%} of its initial value instead of {expected:.1%}"
-    return _found("schedule", f"{words} after {wanted.epochs - 1} epochs: the schedule is too fast.")
+    message = f"The learning rate fell to {share:.1%} of its initial value instead of {expected:.1%}"
+    return _failure(
+        "schedule", f"{message} after {requirements.epochs - 1} epochs: the schedule is too fast."
+    )
 
 
-def _shards(facts: Facts, wanted: Wanted) -> Finding | None:
-    parts = [about.epochs(wanted.epochs) for about in facts.ranks]
-    everything = {sample for about in facts.ranks for sample in about.trained}
-    if wanted.num_samples and len(everything) > (1 + MOST_SHARED) * wanted.num_samples:
-        words = f"The ranks trained on {len(everything):,} different samples, but the data has"
-        return _found("other_samples", f"{words} {wanted.num_samples:,}.")
-    for number, of_ranks in enumerate(zip(*parts, strict=True), 1):
-        seen = [set(samples) for samples in of_ranks]
-        for one, other in itertools.combinations(range(len(seen)), 2):
-            shared, least = len(seen[one] & seen[other]), min(len(seen[one]), len(seen[other]))
-            if shared > MOST_SHARED * least:
-                words = f"In epoch {number} rank {other} trained on {shared} of the {least} samples"
-                return _found("same_samples", f"{words} on which rank {one} also trained.")
-        used, whole = len(set().union(*seen)), wanted.num_samples or len(everything)
-        if used < LEAST_USED * whole:
-            words = f"In epoch {number} all ranks together trained on {used} of {whole} samples"
-            return _found("samples_missing", f"{words}.")
+def _check_shards(facts: Facts, requirements: Requirements) -> Finding | None:
+    epochs = [rank_facts.epochs(requirements.epochs) for rank_facts in facts.ranks]
+    all_samples = {sample for rank_facts in facts.ranks for sample in rank_facts.trained}
+    if requirements.num_samples and len(all_samples) > (1 + MAX_SHARED_SHARE) * requirements.num_samples:
+        message = f"The ranks trained on {len(all_samples):,} different samples, but the data has"
+        return _failure("other_samples", f"{message} {requirements.num_samples:,}.")
+    for epoch, rank_samples in enumerate(zip(*epochs, strict=True), 1):
+        seen = [set(samples) for samples in rank_samples]
+        for rank, other_rank in itertools.combinations(range(len(seen)), 2):
+            num_shared, smaller = (
+                len(seen[rank] & seen[other_rank]),
+                min(len(seen[rank]), len(seen[other_rank])),
+            )
+            if num_shared > MAX_SHARED_SHARE * smaller:
+                message = (
+                    f"In epoch {epoch} rank {other_rank} trained on {num_shared} of the {smaller} samples"
+                )
+                return _failure("same_samples", f"{message} on which rank {rank} also trained.")
+        num_used, num_samples = len(set().union(*seen)), requirements.num_samples or len(all_samples)
+        if num_used < MIN_USED_SHARE * num_samples:
+            message = f"In epoch {epoch} all ranks together trained on {num_used} of {num_samples} samples"
+            return _failure("samples_missing", f"{message}.")
     return None
 
 
-def _reshuffles(facts: Facts, wanted: Wanted) -> Finding | None:
-    for rank, about in enumerate(facts.ranks):
-        for number, (one, other) in enumerate(itertools.pairwise(about.epochs(wanted.epochs)), 1):
-            if one and one == other:
-                words = f"Rank {rank} trained on the same samples in the same order in epochs {number} and"
-                return _found("same_order", f"{words} {number + 1}.")
+def _check_reshuffling(facts: Facts, requirements: Requirements) -> Finding | None:
+    for rank, rank_facts in enumerate(facts.ranks):
+        for epoch, (previous, current) in enumerate(
+            itertools.pairwise(rank_facts.epochs(requirements.epochs)), 1
+        ):
+            if previous and previous == current:
+                message = f"Rank {rank} trained on the same samples in the same order in epochs {epoch} and"
+                return _failure("same_order", f"{message} {epoch + 1}.")
     return None
 
 
-def _evaluation(facts: Facts, _wanted: Wanted) -> Finding | None:
+def _check_evaluation(facts: Facts, _requirements: Requirements) -> Finding | None:
     """Check that each validation sample counts once, and that the printed accuracy is over all of them."""
-    everything = {sample for about in facts.ranks for each in about.evaluations for sample in each}
-    sizes = (size for about in facts.ranks for size in about.sizes)
-    whole = min((size for size in sizes if size >= len(everything)), default=len(everything))
-    own = [len(about.evaluations[-1]) if about.evaluations else 0 for about in facts.ranks]
-    if not whole:
+    all_samples = {
+        sample for rank_facts in facts.ranks for evaluation in rank_facts.evaluations for sample in evaluation
+    }
+    sizes = (size for rank_facts in facts.ranks for size in rank_facts.sizes)
+    num_samples = min((size for size in sizes if size >= len(all_samples)), default=len(all_samples))
+    num_evaluated = [
+        len(rank_facts.evaluations[-1]) if rank_facts.evaluations else 0 for rank_facts in facts.ranks
+    ]
+    if not num_samples:
         return None
-    last = [about.evaluations[-1] for about in facts.ranks if about.evaluations]
-    sees_all = any(whole in (len(each), len(set(each))) for each in last)
-    if not sees_all and sum(own) != whole:
-        words = (
-            f"The ranks evaluated {' + '.join(map(str, own))} = {sum(own)} samples, but the split has {whole}"
+    last = [rank_facts.evaluations[-1] for rank_facts in facts.ranks if rank_facts.evaluations]
+    sees_all = any(num_samples in (len(evaluation), len(set(evaluation))) for evaluation in last)
+    if not sees_all and sum(num_evaluated) != num_samples:
+        message = (
+            f"The ranks evaluated {' + '.join(map(str, num_evaluated))} = {sum(num_evaluated)} samples, "
+            f"but the split has {num_samples}"
         )
-        return _found("padded", f"{words}: some samples count twice or are missing.")
-    for rank, about in enumerate(facts.ranks):
-        for line in about.printed:
+        return _failure("padded", f"{message}: some samples count twice or are missing.")
+    for rank, rank_facts in enumerate(facts.ranks):
+        for line in rank_facts.printed:
             values = line.numbers("acc")[:1] if line.has("acc") else []
-            if values and not _is_share_of(values[0], line, whole):
-                number = own[rank]
-                of_own = number < whole and _is_share_of(values[0], line, number)
-                words = f"Rank {rank} printed the accuracy {values[0]}, which is impossible"
-                code = "own_accuracy" if of_own else "other_accuracy"
-                more = f": it is the accuracy on the {number} samples of rank {rank} alone" if of_own else ""
-                return _found(code, f"{words} for {whole} samples{more}.")
+            if values and not _is_share_of(values[0], line, num_samples):
+                num_own = num_evaluated[rank]
+                is_own = num_own < num_samples and _is_share_of(values[0], line, num_own)
+                message = f"Rank {rank} printed the accuracy {values[0]}, which is impossible"
+                code = "own_accuracy" if is_own else "other_accuracy"
+                explanation = (
+                    f": it is the accuracy on the {num_own} samples of rank {rank} alone" if is_own else ""
+                )
+                return _failure(code, f"{message} for {num_samples} samples{explanation}.")
     return None
 
 
-def _is_share_of(text: str, line: Printed, number: int) -> bool:
-    """True if a printed share is an integer divided by `number` samples, within its rounding."""
-    value, within = float(text), 0.5 * 10.0 ** -_num_decimals(text)
+def _is_share_of(text: str, line: Printed, num_samples: int) -> bool:
+    """True if a printed share is an integer divided by `num_samples`, within its rounding."""
+    value, tolerance = float(text), 0.5 * 10.0 ** -_num_decimals(text)
     if f"{text}%" in line.line.replace(" ", "") or value > 1:
-        value, within = value / 100, within / 100
-    right = value * number
-    return abs(right - round(right)) <= within * number + 1e-3
+        value, tolerance = value / 100, tolerance / 100
+    num_right = value * num_samples
+    return abs(num_right - round(num_right)) <= tolerance * num_samples + 1e-3
 
 
 def _num_decimals(text: str) -> int:
     return len(text.lower().partition("e")[0].partition(".")[2])
 
 
-def _shown_loss(facts: Facts, wanted: Wanted) -> Finding | None:
+def _check_shown_loss(facts: Facts, requirements: Requirements) -> Finding | None:
     """Compare each printed loss with the means over all ranks, and with the rank's own losses."""
-    is_asked = "shown_loss" in wanted.about
+    is_required = "shown_loss" in requirements.about
     kinds: dict[str, list[str]] = {}
-    for rank, about in enumerate(facts.ranks):
-        before = 0
-        for line in about.printed:
+    for rank, rank_facts in enumerate(facts.ranks):
+        num_before = 0
+        for line in rank_facts.printed:
             values = line.numbers("loss") if line.has("loss") else []
-            found = [_kind_of_loss(each, line, before, rank, facts.ranks, wanted.epochs) for each in values]
-            if found:
+            results = [
+                _classify_loss(each, line, num_before, rank, facts.ranks, requirements.epochs)
+                for each in values
+            ]
+            if results:
                 # A line may contain the rank's own loss in addition to the mean.
-                kind, words = next((each for each in found if each[0] == "right"), found[0])
-                kinds.setdefault(kind, []).append(words)
-                before = line.num_losses
+                kind, message = next((each for each in results if each[0] == "right"), results[0])
+                kinds.setdefault(kind, []).append(message)
+                num_before = line.num_losses
     if not kinds:
-        return _found("nothing_shown", "No rank printed a loss.") if is_asked else None
+        return _failure("nothing_shown", "No rank printed a loss.") if is_required else None
     if len(kinds) > 1:
         kinds.pop("unclear", None)
     kind = max(kinds, key=lambda each: len(kinds[each]))
-    if kind == "right" or (kind in ("other_loss", "unclear") and not is_asked):
+    if kind == "right" or (kind in ("other_loss", "unclear") and not is_required):
         return None
-    return _found(kind, kinds[kind][0])
+    return _failure(kind, kinds[kind][0])
 
 
-def _kind_of_loss(
-    text: str, line: Printed, before: int, rank: int, ranks: Sequence[RankFacts], epochs: int
+def _classify_loss(
+    text: str, line: Printed, num_before: int, rank: int, ranks: Sequence[RankFacts], epochs: int
 ) -> tuple[str, str]:
-    value, within = float(text), 0.6 * 10.0 ** -_num_decimals(text)
-    found: dict[str, float] = {}
-    for series, place in (
-        ([about.criteria for about in ranks], line.num_criteria),
-        ([about.losses for about in ranks], line.num_losses),
+    value, tolerance = float(text), 0.6 * 10.0 ** -_num_decimals(text)
+    means_by_kind: dict[str, float] = {}
+    for series, end in (
+        ([rank_facts.criteria for rank_facts in ranks], line.num_criteria),
+        ([rank_facts.losses for rank_facts in ranks], line.num_losses),
     ):
-        together = means(series)
-        an_epoch = max(1, round(len(together) / epochs))
-        begins = {place - 1, before if place == line.num_losses else place - an_epoch, place - an_epoch, 0}
-        for first in sorted(number for number in begins if 0 <= number < place <= len(series[rank])):
-            size = place - first
-            mean, own = (sum(values[first:place]) / size for values in (together, series[rank]))
+        rank_means = means(series)
+        epoch_size = max(1, round(len(rank_means) / epochs))
+        starts = {end - 1, num_before if end == line.num_losses else end - epoch_size, end - epoch_size, 0}
+        for start in sorted(number for number in starts if 0 <= number < end <= len(series[rank])):
+            size = end - start
+            mean, own = (sum(values[start:end]) / size for values in (rank_means, series[rank]))
             near = [
                 kind
-                for kind, about in (("right", mean), ("own_loss", own), ("summed_loss", mean * len(ranks)))
-                if abs(value - about) <= within + 2e-5 * abs(about)
+                for kind, expected in (
+                    ("right", mean),
+                    ("own_loss", own),
+                    ("summed_loss", mean * len(ranks)),
+                )
+                if abs(value - expected) <= tolerance + 2e-5 * abs(expected)
             ]
             # If the ranks train on the same samples, their losses equal the mean; another check reports this.
             if {"right", "own_loss"} <= set(near) and not math.isclose(mean, own, rel_tol=1e-9):
                 return "unclear", f"Rank {rank} printed the loss {text}: it has too few digits to compare."
             for each in near:
-                found.setdefault(each, mean)
-    kind = next((each for each in ("right", "own_loss", "summed_loss") if each in found), "other_loss")
-    begin = f"Rank {rank} printed the loss {text}"
+                means_by_kind.setdefault(each, mean)
+    kind = next(
+        (each for each in ("right", "own_loss", "summed_loss") if each in means_by_kind), "other_loss"
+    )
+    message = f"Rank {rank} printed the loss {text}"
     if kind == "own_loss":
-        return kind, f"{begin}, which is its own loss. The mean over all ranks was {found[kind]:.4f}."
+        return (
+            kind,
+            f"{message}, which is its own loss. The mean over all ranks was {means_by_kind[kind]:.4f}.",
+        )
     if kind == "summed_loss":
-        return kind, f"{begin}, which is the sum over all ranks. The mean was {found[kind]:.4f}."
-    return kind, f"{begin}, which is not the mean over all ranks of a batch or of an epoch."
+        return kind, f"{message}, which is the sum over all ranks. The mean was {means_by_kind[kind]:.4f}."
+    return kind, f"{message}, which is not the mean over all ranks of a batch or of an epoch."
 
 
-def _files(facts: Facts, wanted: Wanted) -> Finding | None:
-    for one, other in itertools.combinations(range(len(facts.ranks)), 2):
-        both = facts.ranks[one].written & facts.ranks[other].written
-        if both:
-            name = sorted(both)[0].rpartition("/")[2]
-            return _found("same_file", f"Ranks {one} and {other} both wrote {name}.")
-    if "files" not in wanted.about:
+def _check_files(facts: Facts, requirements: Requirements) -> Finding | None:
+    for rank, other_rank in itertools.combinations(range(len(facts.ranks)), 2):
+        shared = facts.ranks[rank].written & facts.ranks[other_rank].written
+        if shared:
+            name = sorted(shared)[0].rpartition("/")[2]
+            return _failure("same_file", f"Ranks {rank} and {other_rank} both wrote {name}.")
+    if "files" not in requirements.about:
         return None
-    writers = [rank for rank, about in enumerate(facts.ranks) if about.saved]
+    writers = [rank for rank, rank_facts in enumerate(facts.ranks) if rank_facts.saved]
     if not writers:
-        return _found("not_saved", "No rank saved a checkpoint with torch.save.")
+        return _failure("not_saved", "No rank saved a checkpoint with torch.save.")
     if len(writers) > 1:
-        return _found("all_save", f"Ranks {', '.join(map(str, writers))} all saved a checkpoint.")
-    if (number := len(facts.ranks[writers[0]].saved)) < wanted.saves:
-        words = f"Rank {writers[0]} saved {number} checkpoints; the task requires {wanted.saves}."
-        return _found("not_saved", words)
+        return _failure("all_save", f"Ranks {', '.join(map(str, writers))} all saved a checkpoint.")
+    if (number := len(facts.ranks[writers[0]].saved)) < requirements.saves:
+        message = f"Rank {writers[0]} saved {number} checkpoints; the task requires {requirements.saves}."
+        return _failure("not_saved", message)
     return None
 
 
-def _restores(facts: Facts, _wanted: Wanted) -> Finding | None:
-    if not any(about.loaded for about in facts.ranks):
-        return _found("not_loaded", "No rank loaded the checkpoint with torch.load.")
-    for rank, about in enumerate(facts.ranks):
-        for number, (one, other) in enumerate(itertools.pairwise(about.steps), 1):
-            if one.after != other.before:
-                loads = "loaded the checkpoint, but" if about.loaded else "did not load the checkpoint:"
-                words = f"Rank {rank} {loads} after step {number:,} it continued with other weights"
-                return _found("not_restored", f"{words} than before.")
-    saved = {path: place for about in facts.ranks for path, place in reversed(about.saved)}
-    for rank, about in enumerate(facts.ranks):
-        for path, place in about.loaded:
-            if path in saved and not about.saved and place <= saved[path]:
-                words = f"Rank {rank} began to load before it could know that the file was complete"
-                return _found(
-                    "too_early", f"{words}: the ranks called no collective between saving and loading."
+def _check_restoring(facts: Facts, _requirements: Requirements) -> Finding | None:
+    if not any(rank_facts.loaded for rank_facts in facts.ranks):
+        return _failure("not_loaded", "No rank loaded the checkpoint with torch.load.")
+    for rank, rank_facts in enumerate(facts.ranks):
+        for step_number, (step, next_step) in enumerate(itertools.pairwise(rank_facts.steps), 1):
+            if step.after != next_step.before:
+                action = "loaded the checkpoint, but" if rank_facts.loaded else "did not load the checkpoint:"
+                message = f"Rank {rank} {action} after step {step_number:,} it continued with other weights"
+                return _failure("not_restored", f"{message} than before.")
+    saved = {path: position for rank_facts in facts.ranks for path, position in reversed(rank_facts.saved)}
+    for rank, rank_facts in enumerate(facts.ranks):
+        for path, position in rank_facts.loaded:
+            if path in saved and not rank_facts.saved and position <= saved[path]:
+                message = f"Rank {rank} began to load before it could know that the file was complete"
+                return _failure(
+                    "too_early", f"{message}: the ranks called no collective between saving and loading."
                 )
     return None
 
 
-def _accumulates(facts: Facts, wanted: Wanted) -> Finding | None:
-    for rank, about in enumerate(facts.ranks):
-        passes = round(statistics.median(len(step.losses) for step in about.steps))
-        if passes != wanted.accumulate:
-            words = f"Rank {rank} performed {passes} backward passes per step instead of {wanted.accumulate}"
-            return _found("not_accumulated", f"{words}.")
-        steps = [step for step in about.steps if step.gradient_bytes]
+def _check_accumulation(facts: Facts, requirements: Requirements) -> Finding | None:
+    for rank, rank_facts in enumerate(facts.ranks):
+        num_passes = round(statistics.median(len(step.losses) for step in rank_facts.steps))
+        if num_passes != requirements.accumulate:
+            message = (
+                f"Rank {rank} performed {num_passes} backward passes per step "
+                f"instead of {requirements.accumulate}"
+            )
+            return _failure("not_accumulated", f"{message}.")
+        steps = [step for step in rank_facts.steps if step.gradient_bytes]
         large = [
             [size for size in step.reduced_bytes if size > SMALL_SHARE * step.gradient_bytes]
             for step in steps
@@ -353,25 +393,25 @@ def _accumulates(facts: Facts, wanted: Wanted) -> Finding | None:
             for sizes, step in zip(large, steps, strict=True)
         )
         if share > 1.5:
-            words = f"In each step rank {rank} all-reduced {share:.3g} times the size of the gradient"
-            return _found("wasted", f"{words}; averaging it once is enough.")
+            message = f"In each step rank {rank} all-reduced {share:.3g} times the size of the gradient"
+            return _failure("wasted", f"{message}; averaging it once is enough.")
     return None
 
 
 # The checks by name, each with its text on the page and its function.
 CHECKS: Mapping[str, tuple[str, Check]] = {
-    "ends": ("The script runs to its end", _ends),
-    "ranks": ("All ranks train, in one process group", _ranks),
-    "averages": ("Gradients are averaged, and all ranks keep the same weights", _averages),
-    "mean_gradient": ("Each step uses the mean gradient", _mean_gradient),
-    "schedule": ("The learning rate follows its schedule", _schedule),
-    "shards": ("Each sample is used by one rank in an epoch", _shards),
-    "reshuffles": ("Each epoch has a different order", _reshuffles),
-    "files": ("No two ranks write the same file", _files),
-    "restores": ("All ranks continue from the checkpoint", _restores),
-    "evaluation": ("The printed accuracy is computed over all validation samples", _evaluation),
-    "shown_loss": ("The printed loss is the mean over all ranks", _shown_loss),
-    "accumulates": ("Gradients are all-reduced once per step", _accumulates),
+    "ends": ("The script runs to its end", _check_end),
+    "ranks": ("All ranks train, in one process group", _check_ranks),
+    "averages": ("Gradients are averaged, and all ranks keep the same weights", _check_averaging),
+    "mean_gradient": ("Each step uses the mean gradient", _check_mean_gradient),
+    "schedule": ("The learning rate follows its schedule", _check_schedule),
+    "shards": ("Each sample is used by one rank in an epoch", _check_shards),
+    "reshuffles": ("Each epoch has a different order", _check_reshuffling),
+    "files": ("No two ranks write the same file", _check_files),
+    "restores": ("All ranks continue from the checkpoint", _check_restoring),
+    "evaluation": ("The printed accuracy is computed over all validation samples", _check_evaluation),
+    "shown_loss": ("The printed loss is the mean over all ranks", _check_shown_loss),
+    "accumulates": ("Gradients are all-reduced once per step", _check_accumulation),
 }
 
 # Default hints by the code of a finding; a lesson's own hints take precedence.

@@ -15,7 +15,7 @@ from trainers.engines import liveness
 from trainers.watch import spool
 
 # Maximum size of the notes: a lesson's script with more trains far too long.
-MOST_NOTES_BYTES = 32 * 2**20
+MAX_NOTES_BYTES = 32 * 2**20
 _NUMBER = r"[-+]?\d+\.\d+(?:[eE][-+]?\d+)?"
 # Matches the path of a script in its run's folder, to shorten messages.
 _FOLDER = re.compile(r"[^\s,\"']*/code/(?=[\w./-]+\.py)")
@@ -58,10 +58,10 @@ class Printed:
     def numbers(self, label: str) -> list[str]:
         """Return the decimal numbers after a word, or all numbers of the line if the word is missing."""
         # Splitting unseparated words would have too many possibilities.
-        found = re.findall(
+        matches = re.findall(
             rf"{label}\w*\W{{0,6}}(?:\w+\W{{1,3}}){{0,4}}?({_NUMBER})", self.line, re.IGNORECASE
         )
-        return found or re.findall(_NUMBER, self.line)
+        return matches or re.findall(_NUMBER, self.line)
 
     def has(self, label: str) -> bool:
         """True if a word of the line contains the label."""
@@ -109,7 +109,7 @@ class RankFacts:
     def epochs(self, number: int) -> list[list[int]]:
         """Return the samples that it trained on, in equal parts."""
         size = len(self.trained) / number
-        edges = [round(size * each) for each in range(number + 1)]
+        edges = [round(size * index) for index in range(number + 1)]
         return [self.trained[begin:end] for begin, end in itertools.pairwise(edges)]
 
 
@@ -161,45 +161,45 @@ def read_ranks(run: RunDirectory, number: int) -> tuple[RankFacts, ...]:
 
 
 def _read_rank(run: RunDirectory, rank: int) -> RankFacts:
-    found = RankFacts()
+    facts = RankFacts()
     path = run.path / spool.FOLDER / spool.notes_name(rank)
-    if path.is_symlink() or (path.exists() and path.stat().st_size > MOST_NOTES_BYTES):
+    if path.is_symlink() or (path.exists() and path.stat().st_size > MAX_NOTES_BYTES):
         raise ValueError("the script trained too long to be checked: train for fewer steps")
     try:
         for note in spool.SpoolReader(run.path, rank).notes():
-            _take(found, note)
+            _record_note(facts, note)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"the notes of rank {rank} cannot be read: {error!r}") from error
-    return found
+    return facts
 
 
-def _take(found: RankFacts, note: Mapping[str, Any]) -> None:
+def _record_note(facts: RankFacts, note: Mapping[str, Any]) -> None:
     kind = note["kind"]
     if kind == "group":
-        found.world_size = found.world_size or int(note["world_size"])
+        facts.world_size = facts.world_size or int(note["world_size"])
     elif kind == "stepped":
-        found.steps.append(_step(note))
+        facts.steps.append(_step(note))
     elif kind == "loader":
-        found.loader = note
+        facts.loader = note
     elif kind == "seen" and note["is_training"]:
-        found.trained += note["hashes"]
-        found.trained_whole = int(found.loader.get("whole", 0))
+        facts.trained += note["hashes"]
+        facts.trained_whole = int(facts.loader.get("whole", 0))
     elif kind == "seen":
-        if found.evaluated_at != len(found.steps):
-            found.evaluated_at = len(found.steps)
-            found.evaluations.append([])
-        found.evaluations[-1] += note["hashes"]
+        if facts.evaluated_at != len(facts.steps):
+            facts.evaluated_at = len(facts.steps)
+            facts.evaluations.append([])
+        facts.evaluations[-1] += note["hashes"]
         # the data set was split into training and validation parts
-        is_rest = found.loader.get("whole") == found.trained_whole
-        found.sizes = [] if is_rest else [int(size) for size in found.loader.get("sizes", ())]
+        is_remainder = facts.loader.get("whole") == facts.trained_whole
+        facts.sizes = [] if is_remainder else [int(size) for size in facts.loader.get("sizes", ())]
     elif kind == "printed":
         counts = {name: int(note[name]) for name in ("num_losses", "num_criteria")}
-        found.printed.append(Printed(line=str(note["line"]), **counts))
+        facts.printed.append(Printed(line=str(note["line"]), **counts))
     elif kind in ("saved", "loaded"):
-        files = found.saved if kind == "saved" else found.loaded
+        files = facts.saved if kind == "saved" else facts.loaded
         files.append((str(note["path"]), int(note["num_collectives"])))
     elif kind == "file":
-        found.written.add(str(note["path"]))
+        facts.written.add(str(note["path"]))
 
 
 def _step(note: Mapping[str, Any]) -> Step:
@@ -218,4 +218,4 @@ def _step(note: Mapping[str, Any]) -> Step:
 
 def means(ranks: Sequence[Sequence[float]]) -> list[float]:
     """Return the means over the ranks, number by number, up to the shortest rank."""
-    return [math.fsum(each) / len(each) for each in zip(*ranks, strict=False)]
+    return [math.fsum(values) / len(values) for values in zip(*ranks, strict=False)]

@@ -12,7 +12,7 @@ from fastapi import HTTPException
 from ddp_gui.auth.rights import NotAllowedError
 from ddp_gui.background.workers import STARTS, Router
 from ddp_gui.learn import code_checks, code_facts, lesson_file
-from ddp_gui.learn.code_checks import CHECKS, HINTS, Wanted
+from ddp_gui.learn.code_checks import CHECKS, HINTS, Requirements
 from ddp_gui.learn.learn_routes import LessonFiles, Library, tag_run
 from ddp_gui.learn.lesson import AnyHeader, Inlines, Tree, parse_inlines
 from ddp_gui.operations import operation
@@ -33,8 +33,8 @@ PREFIX = "code:"
 PARTS = ("Task", "Script", "Solution", "Explain")
 NUM_RANKS = 2
 ENTRY = "train.py"
-MOST_CODE = 100_000
-MOST_EPOCHS, MOST_ACCUMULATED, MOST_SAMPLES = 100, 64, 1_000_000
+MAX_CODE = 100_000
+MAX_EPOCHS, MAX_ACCUMULATED, MAX_SAMPLES = 100, 64, 1_000_000
 # Time limit for a hang: the learner waits for the result.
 HANG_TIMEOUT_S = 4
 
@@ -47,7 +47,7 @@ _CheckNames = Annotated[tuple[Annotated[str, _one_of(CHECKS)], ...], Limit(least
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeHeader(AnyHeader, Wanted):
+class CodeHeader(AnyHeader, Requirements):
     """The header of a lesson in code.
 
     Attributes:
@@ -57,10 +57,10 @@ class CodeHeader(AnyHeader, Wanted):
 
     checks: _CheckNames
     hints: dict[Annotated[str, _one_of(HINTS)], tuple[Inlines, ...]] = field(default_factory=dict)
-    epochs: Annotated[int, Limit(low=1, high=MOST_EPOCHS)]
-    accumulate: Annotated[int, Limit(low=1, high=MOST_ACCUMULATED)] = 1
-    num_samples: Annotated[int, Limit(low=0, high=MOST_SAMPLES)] = 0
-    saves: Annotated[int, Limit(low=1, high=MOST_EPOCHS)] = 1
+    epochs: Annotated[int, Limit(low=1, high=MAX_EPOCHS)]
+    accumulate: Annotated[int, Limit(low=1, high=MAX_ACCUMULATED)] = 1
+    num_samples: Annotated[int, Limit(low=0, high=MAX_SAMPLES)] = 0
+    saves: Annotated[int, Limit(low=1, high=MAX_EPOCHS)] = 1
     about: _CheckNames = ()
 
 
@@ -97,14 +97,14 @@ def parse(name: str, text: str) -> CodeLesson:
         LessonError: naming the line.
     """
     header, lines, first = lesson_file.split(name, text)
-    found = header.read(CodeHeader)
+    fields = header.read(CodeHeader)
     parts = lesson_file.parse_parts(lines, first, PARTS)
     for part in ("Script", "Solution"):
         if [block[0] for block in parts[part]] != ["pre"]:
             raise lesson_file.LessonError(f"## {part} must be one block of code", first + 1)
-    usual = {code: tuple(map(parse_inlines, texts)) for code, texts in HINTS.items()}
+    default_hints = {code: tuple(map(parse_inlines, texts)) for code, texts in HINTS.items()}
     return CodeLesson(
-        **{**vars(found), "hints": usual | found.hints},
+        **{**vars(fields), "hints": default_hints | fields.hints},
         name=name,
         task=parts["Task"],
         script=parts["Script"][0][1] + "\n",
@@ -137,10 +137,10 @@ class CodeLessonApi:
     @operation(method_checks=RUNS_SCRIPTS, workers=STARTS)
     def start_code_lesson(self, lesson: str, code: str) -> dict[str, Any]:
         """Run a learner's code on two CPU ranks, record facts for the lesson's checks, and tag the run."""
-        about = self.library.find(lesson)
-        if len(code) > MOST_CODE:
-            raise ValueError(f"code has {len(code):,} characters; allowed: at most {MOST_CODE:,}")
-        answer: dict[str, Any] = self.scripts.start_script(
+        definition = self.library.find(lesson)
+        if len(code) > MAX_CODE:
+            raise ValueError(f"code has {len(code):,} characters; allowed: at most {MAX_CODE:,}")
+        started: dict[str, Any] = self.scripts.start_script(
             {
                 "files": {ENTRY: code},
                 "entry": ENTRY,
@@ -150,11 +150,11 @@ class CodeLessonApi:
                 "environment": f"{spool.DETAILS}=1",
                 "on_hang": "end",
                 "hang_timeout_s": HANG_TIMEOUT_S,
-                "name": about.title,
+                "name": definition.title,
             }
         )
-        tag_run(self.store, answer["run_id"], lesson)
-        return answer
+        tag_run(self.store, started["run_id"], lesson)
+        return started
 
     def refusal(self) -> str | None:
         """Return why the current user is not allowed to run scripts, or None."""
@@ -178,23 +178,23 @@ def result_of(lesson: CodeLesson, store: RunStore, run_id: str) -> dict[str, Any
     if state in events.LIVE_STATES:
         return {"run_id": run_id, "state": state, "is_over": False, "is_passed": False, "checks": []}
     results = code_checks.check(code_facts.read(run), lesson, lesson.checks)
-    failed = next((each.finding for each in results if each.finding), None)
+    failure = next((result.finding for result in results if result.finding), None)
     return {
         "run_id": run_id,
         "state": state,
         "is_over": True,
-        "is_passed": failed is None,
+        "is_passed": failure is None,
         "checks": [
             {
-                "name": each.name,
-                "label": each.label,
-                "outcome": "failed" if each.finding else "passed" if each.is_reached else "open",
-                "words": each.finding.words if each.finding else "",
+                "name": result.name,
+                "label": result.label,
+                "outcome": "failed" if result.finding else "passed" if result.is_reached else "open",
+                "words": result.finding.words if result.finding else "",
             }
-            for each in results
+            for result in results
         ],
-        "code": failed.code if failed else None,
-        "hints": lesson.hints.get(failed.code, ()) if failed else (),
+        "code": failure.code if failure else None,
+        "hints": lesson.hints.get(failure.code, ()) if failure else (),
     }
 
 
@@ -206,7 +206,7 @@ def code_of(store: RunStore, run_id: str) -> str:
         return ""
 
 
-def make_router(api: CodeLessonApi, others: Library) -> Router:
+def make_router(api: CodeLessonApi, other_lessons: Library) -> Router:
     """Return the routes below `/live/learn/code`."""
     router = Router(prefix="/live/learn/code")
 
@@ -216,27 +216,27 @@ def make_router(api: CodeLessonApi, others: Library) -> Router:
 
     @router.get("/lesson")
     def lesson(name: str) -> dict[str, Any]:
-        found = api.library.find(name)
+        definition = api.library.find(name)
         names = [each.name for each in api.library.read()[0]]
-        after = names[names.index(name) + 1 :]
+        following = names[names.index(name) + 1 :]
         fields = ("name", "title", "summary", "minutes", "task", "script")
-        return {each: getattr(found, each) for each in fields} | {
-            "number": len(others.read()[0]) + names.index(name) + 1,
-            "next": after[0] if after else None,
-            "checks": [CHECKS[each][0] for each in found.checks],
+        return {each: getattr(definition, each) for each in fields} | {
+            "number": len(other_lessons.read()[0]) + names.index(name) + 1,
+            "next": following[0] if following else None,
+            "checks": [CHECKS[each][0] for each in definition.checks],
             "refused": api.refusal(),
         }
 
     @router.get("/solution")
     def solution(name: str) -> dict[str, Any]:
-        found = api.library.find(name)
-        return {"solution": found.solution, "explain": found.explain}
+        definition = api.library.find(name)
+        return {"solution": definition.solution, "explain": definition.explain}
 
     @router.get("/result")
     def result(name: str, run: str) -> dict[str, Any]:
-        found = api.library.find(name)
+        definition = api.library.find(name)
         try:
-            return result_of(found, api.store, run)
+            return result_of(definition, api.store, run)
         except ValueError as error:
             raise HTTPException(status_code=404, detail=str(error)) from error
 

@@ -28,7 +28,7 @@ from ddp_gui.learn.lesson import Lesson, LessonRun
 from ddp_gui.learn.report import lesson_page, measured
 from ddp_gui.learn.report.lesson_page import Recorded
 from ddp_gui.learn.report.measured import Measured
-from ddp_gui.learn.report.request import about_run
+from ddp_gui.learn.report.request import run_info
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import events
@@ -38,7 +38,7 @@ from trainers.machine import environment, host
 
 BUILT_IN = ASSETS / "lessons"
 # Polling interval, as on the Learn page.
-READ_EVERY_S = 0.7
+POLL_INTERVAL_S = 0.7
 SERVE_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 30.0
 RUN_TIMEOUT_S = 600.0
@@ -56,7 +56,7 @@ class LessonRunner:
     def __init__(self, address: str) -> None:
         self._page = Client(address, verbose=False)
 
-    def run(self, about: LessonRun, endpoint: str, *values: Any) -> str:
+    def run(self, lesson_run: LessonRun, endpoint: str, *values: Any) -> str:
         """Start a run, send it the lesson's commands, and wait for its end; return its id.
 
         Args:
@@ -66,16 +66,16 @@ class LessonRunner:
         Raises:
             TimeoutError: if it does not end.
         """
-        began = time.monotonic()
+        started_s = time.monotonic()
         run_id = str(self._call(endpoint, *values)["run_id"])
-        commands = list(about.commands)
+        commands = list(lesson_run.commands)
         while (status := self._call("run_status", run_id))["state"] in events.LIVE_STATES:
-            if time.monotonic() - began > RUN_TIMEOUT_S:
+            if time.monotonic() - started_s > RUN_TIMEOUT_S:
                 raise TimeoutError(f"{run_id} is {status['state']} after {RUN_TIMEOUT_S:.0f} s")
             if commands and status["state"] == "running" and status["step"] >= commands[0].at_step:
                 command = commands.pop(0)
                 self._call(command.endpoint, run_id, *command.values)
-            time.sleep(READ_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         return run_id
 
     def _call(self, endpoint: str, *values: Any) -> dict[str, Any]:
@@ -101,19 +101,19 @@ def main(arguments: Sequence[str]) -> int:
     lessons, broken = Library(folders).read()
     in_code, broken_in_code = CodeLibrary(folders).read()
     broken += broken_in_code
-    for each in broken:
-        print(f"{each.file} is not exported: {each.words}", file=sys.stderr)
-    wanted = set(filter(None, options.only.split(",")))
-    if unknown := wanted - {lesson.name for lesson in lessons}:
+    for file in broken:
+        print(f"{file.file} is not exported: {file.words}", file=sys.stderr)
+    names = set(filter(None, options.only.split(",")))
+    if unknown := names - {lesson.name for lesson in lessons}:
         parser.error(f"--only names {', '.join(sorted(unknown))}; the lessons are "
                      f"{', '.join(lesson.name for lesson in lessons)}")  # fmt: skip
-    numbered = [pair for pair in enumerate(lessons, 1) if not wanted or pair[1].name in wanted]
+    numbered = [pair for pair in enumerate(lessons, 1) if not names or pair[1].name in names]
     options.out.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         # Use a private folder, because the page reads plug-ins next to its runs.
         runs_dir = options.runs_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()), "runs")
-        more = ("--lessons", str(options.lessons.absolute())) if options.lessons else ()
-        runner = LessonRunner(stack.enter_context(served(runs_dir.absolute(), *more)))
+        extra_options = ("--lessons", str(options.lessons.absolute())) if options.lessons else ()
+        runner = LessonRunner(stack.enter_context(served(runs_dir.absolute(), *extra_options)))
         store = RunStore(runs_dir, CatalogueSource(default_cache_file()))
         get_it = f"To install it: pip install {options.wheel}" if options.wheel else ASK
         _write_all(numbered, in_code, runner, store, options.out, get_it)
@@ -131,22 +131,22 @@ def _write_all(
     files = [f"{number:02d}-{lesson.name}.html" for number, lesson in lessons]
     today = time.localtime()
     cores = host.num_cores()
-    about = {
+    product = {
         "product": "Rankscope",
         "get_it": get_it,
         "machine": f"{cores} cores of {host.cpu_name()}",
         "recorded": f"{today.tm_mday} {time.strftime('%B %Y', today)}",
     }
-    for place, (number, lesson) in enumerate(lessons):
-        print(f"{files[place]}: running …", flush=True)
+    for index, (number, lesson) in enumerate(lessons):
+        print(f"{files[index]}: running …", flush=True)
         recorded = record(number, lesson, runner, store)
-        others = [("All lessons", "index.html")]
-        if place + 1 < len(lessons):
-            others.append((f"Next: {lessons[place + 1][1].title}", files[place + 1]))
-        text = "".join(lesson_page.page(recorded, others=others, about=about))
-        (out / files[place]).write_text(text, encoding="utf-8")
-        print(f"{files[place]}: {len(text.encode()) / 1000:,.0f} kB", flush=True)
-    text = "".join(lesson_page.index([lesson for _, lesson in lessons], files, in_code, about))
+        links = [("All lessons", "index.html")]
+        if index + 1 < len(lessons):
+            links.append((f"Next: {lessons[index + 1][1].title}", files[index + 1]))
+        text = "".join(lesson_page.page(recorded, links=links, product=product))
+        (out / files[index]).write_text(text, encoding="utf-8")
+        print(f"{files[index]}: {len(text.encode()) / 1000:,.0f} kB", flush=True)
+    text = "".join(lesson_page.index([lesson for _, lesson in lessons], files, in_code, product))
     (out / "index.html").write_text(text, encoding="utf-8")
 
 
@@ -159,16 +159,16 @@ def record(number: int, lesson: Lesson, runner: LessonRunner, store: RunStore) -
         RuntimeError: if a run does not end as the lesson expects.
     """
 
-    def run(about: LessonRun, ends: Collection[str], *values: Any) -> Measured:
-        run_id = runner.run(about, "start_lesson_run", lesson.name, *values)
-        found = measured.read(about_run(store, store.open(run_id)))
-        if found.about["state"] not in ends:
+    def run(lesson_run: LessonRun, ends: Collection[str], *values: Any) -> Measured:
+        run_id = runner.run(lesson_run, "start_lesson_run", lesson.name, *values)
+        result = measured.read(run_info(store, store.open(run_id)))
+        if result.info["state"] not in ends:
             raise RuntimeError(
-                f"{lesson.name}, {about.name}: {found.about['state']}: {found.about['error'] or ''}"
+                f"{lesson.name}, {lesson_run.name}: {result.info['state']}: {result.info['error'] or ''}"
             )
-        return found
+        return result
 
-    runs = [run(about, {about.expect}, index) for index, about in enumerate(lesson.runs)]
+    runs = [run(lesson_run, {lesson_run.expect}, index) for index, lesson_run in enumerate(lesson.runs)]
     attempts = {
         index: {
             choice: run(lesson.runs[attempt.run], ("finished", "failed"), attempt.run, index, choice)

@@ -28,7 +28,7 @@ from trainers.machine.os_errors import explain
 
 MAX_FILES = 200
 # Inode, modification time and size. A file is parsed again only if one of these differs.
-FileMark = tuple[int, int, int]
+FileVersion = tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +67,13 @@ class LessonFiles(Generic[Made]):
     def __init__(self, folders: Sequence[Path], read_file: Callable[[Path], Made]) -> None:
         self._folders = tuple(folders)
         self._read_file = read_file
-        self._known: dict[Path, tuple[FileMark, Made | Broken]] = {}
+        self._cache: dict[Path, tuple[FileVersion, Made | Broken]] = {}
         self._lock = threading.Lock()
 
     def read(self) -> tuple[list[Made], list[Broken]]:
         """Return all lessons and all invalid files. Only changed files are parsed again."""
         with self._lock:
-            found, broken = dict[str, Made](), list[Broken]()
+            lessons, broken = dict[str, Made](), list[Broken]()
             for folder in self._folders:
                 try:
                     paths = sorted(folder.glob("*.md"))[:MAX_FILES]
@@ -81,20 +81,20 @@ class LessonFiles(Generic[Made]):
                     broken.append(Broken(file=folder.name, words=explain(error)))
                     continue
                 for path in paths:
-                    made = self._of_file(path)
-                    if isinstance(made, Broken):
-                        broken.append(made)
+                    parsed = self._read_cached(path)
+                    if isinstance(parsed, Broken):
+                        broken.append(parsed)
                     else:
-                        found[made.name] = made
-            return list(found.values()), broken
+                        lessons[parsed.name] = parsed
+            return list(lessons.values()), broken
 
     def listed(self) -> dict[str, Any]:
         """Return a summary of each lesson, and the invalid files, as JSON values."""
-        found, broken = self.read()
+        lessons, broken = self.read()
         fields = ("name", "title", "summary", "minutes")
         return {
-            "lessons": [{name: getattr(lesson, name) for name in fields} for lesson in found],
-            "broken": [asdict(each) for each in broken],
+            "lessons": [{name: getattr(lesson, name) for name in fields} for lesson in lessons],
+            "broken": [asdict(file) for file in broken],
         }
 
     def find(self, name: str) -> Made:
@@ -108,20 +108,20 @@ class LessonFiles(Generic[Made]):
                 return lesson
         raise NoSuchLessonError(f"there is no lesson {name!r}")
 
-    def _of_file(self, path: Path) -> Made | Broken:
+    def _read_cached(self, path: Path) -> Made | Broken:
         try:
-            about = path.stat()
-            mark = (about.st_ino, about.st_mtime_ns, about.st_size)
-            known = self._known.get(path)
-            if known is not None and known[0] == mark:
-                return known[1]
-            made: Made | Broken = self._read_file(path)
+            stat = path.stat()
+            version = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            cached = self._cache.get(path)
+            if cached is not None and cached[0] == version:
+                return cached[1]
+            parsed: Made | Broken = self._read_file(path)
         except LessonError as error:
-            made = Broken(file=path.name, words=str(error))
+            parsed = Broken(file=path.name, words=str(error))
         except OSError as error:
             return Broken(file=path.name, words=explain(error))
-        self._known[path] = (mark, made)
-        return made
+        self._cache[path] = (version, parsed)
+        return parsed
 
 
 class Library(LessonFiles[Lesson]):
@@ -151,9 +151,9 @@ class LearnApi:
         With a `question` (from 0), start that question's attempt with the given `choice`.
         """
         config = await CLICKS.run(self._config, lesson, run, question, choice)
-        answer: dict[str, Any] = await self._api.start_run(config)
-        await CLICKS.run(tag_run, self._store, answer["run_id"], lesson)
-        return answer
+        started: dict[str, Any] = await self._api.start_run(config)
+        await CLICKS.run(tag_run, self._store, started["run_id"], lesson)
+        return started
 
     async def start(self, lesson: str, run: int) -> str:
         """Start one of a lesson's runs, for a poll, and return its id."""
@@ -174,16 +174,16 @@ class LearnApi:
         if sent >= len(commands):
             return
         view.catch_up()
-        now = status_values(view)
-        if now["state"] == "running" and now["step"] >= commands[sent].at_step:
+        status = status_values(view)
+        if status["state"] == "running" and status["step"] >= commands[sent].at_step:
             self._api.send(run_id, commands[sent].name, commands[sent].values)
 
     def _config(self, name: str, run: int, question: int | None, choice: str | None) -> dict[str, Any]:
         lesson = self._library.find(name)
         fitted = fit(lesson, self._api.plan)
         if question is None:
-            made = _nth(lesson.runs, "run", run)
-            return {**fitted.of(made.config), "name": f"{lesson.title}: {made.name}"}
+            lesson_run = _nth(lesson.runs, "run", run)
+            return {**fitted.of(lesson_run.config), "name": f"{lesson.title}: {lesson_run.name}"}
         attempt = _nth(lesson.questions, "question", question).attempt
         if attempt is None or choice not in attempt.choices:
             allowed = ", ".join(attempt.choices) if attempt else "none, because this question has no attempt"
@@ -199,9 +199,9 @@ def tag_run(store: RunStore, run_id: str, lesson: str) -> None:
     store.read_again([run_id])
 
 
-def _nth(items: tuple[Any, ...], what: str, number: int) -> Any:
+def _nth(items: tuple[Any, ...], name: str, number: int) -> Any:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(items):
-        raise ValueError(f"{what} is {number!r}; allowed: a whole number from 0 to {len(items) - 1}")
+        raise ValueError(f"{name} is {number!r}; allowed: a whole number from 0 to {len(items) - 1}")
     return items[number]
 
 
@@ -223,21 +223,21 @@ def make_router(library: Library, api: Api, store: RunStore) -> Router:
 
     @router.get("/outcome")
     def outcome(name: str, run: RunIds = (), attempt: AttemptIds = ()) -> dict[str, Any]:
-        found = library.find(name)
+        definition = library.find(name)
         if not all(map(_ATTEMPT.fullmatch, attempt)):
             raise HTTPException(status_code=422, detail="attempt must be question:choice:run")
-        return outcome_of(found, store, run, [tuple(each.split(":", 2)) for each in attempt])
+        return outcome_of(definition, store, run, [tuple(text.split(":", 2)) for text in attempt])
 
     @router.get("/lesson")
     def lesson(name: str) -> dict[str, Any]:
-        found = library.find(name)
-        names = [each.name for each in library.read()[0]]
-        after = names[names.index(name) + 1 :] if name in names else []
-        fitted = fit(found, api.plan)
-        return asdict(found) | {
+        definition = library.find(name)
+        names = [entry.name for entry in library.read()[0]]
+        following = names[names.index(name) + 1 :] if name in names else []
+        fitted = fit(definition, api.plan)
+        return asdict(definition) | {
             "number": names.index(name) + 1,
-            "next": after[0] if after else None,
-            "prediction": found.prediction_values(),
+            "next": following[0] if following else None,
+            "prediction": definition.prediction_values(),
             "obstacles": fitted.obstacles,
             "way": fitted.way,
         }
@@ -254,18 +254,20 @@ def outcome_of(
         run_ids: in the order of the lesson's runs.
         attempts: question, choice (both from 0) and run id of each attempt, oldest first.
     """
-    own: dict[measures.RunName, RunNumbers] = {
+    numbers_by_run: dict[measures.RunName, RunNumbers] = {
         number: numbers
         for number, (run, run_id) in enumerate(zip(lesson.runs, run_ids, strict=False))
         if (numbers := outcome_module.numbers_of(store, run_id, run.name)) is not None
     }
-    tried: dict[int, dict[measures.RunName, RunNumbers]] = {}
+    numbers_by_attempt: dict[int, dict[measures.RunName, RunNumbers]] = {}
     for question, choice, run_id in attempts:
-        about = lesson.questions[int(question)].attempt if int(question) < len(lesson.questions) else None
-        names = list(about.choices) if about is not None else []
+        question_attempt = (
+            lesson.questions[int(question)].attempt if int(question) < len(lesson.questions) else None
+        )
+        names = list(question_attempt.choices) if question_attempt is not None else []
         if (
             int(choice) < len(names)
             and (numbers := outcome_module.numbers_of(store, run_id, names[int(choice)])) is not None
         ):
-            tried.setdefault(int(question), {})[names[int(choice)]] = numbers
-    return outcome_module.of_lesson(lesson, own, tried)
+            numbers_by_attempt.setdefault(int(question), {})[names[int(choice)]] = numbers
+    return outcome_module.of_lesson(lesson, numbers_by_run, numbers_by_attempt)

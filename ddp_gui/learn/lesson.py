@@ -29,8 +29,8 @@ class MarkdownError(ValueError):
         line: line number, from 1.
     """
 
-    def __init__(self, words: str, line: int) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
         self.line = line
 
 
@@ -49,19 +49,19 @@ def parse_inlines(text: str) -> Tree:
     Raises:
         MarkdownError: if it is more than one paragraph or contains unsupported elements.
     """
-    found = parse_blocks(text)
-    if len(found) != 1 or found[0][0] != "p":
+    blocks = parse_blocks(text)
+    if len(blocks) != 1 or blocks[0][0] != "p":
         raise MarkdownError(f"{text!r} must be one paragraph", 1)
-    inside: Tree = found[0][1]
-    return inside
+    content: Tree = blocks[0][1]
+    return content
 
 
 def _parser() -> MarkdownIt:
     # Make markdown-it parse HTML and all links, which it would otherwise leave as text, so that the reader
     # can refuse them.
-    made = MarkdownIt("commonmark", {"html": True})
-    made.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005
-    return made
+    parser = MarkdownIt("commonmark", {"html": True})
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005
+    return parser
 
 
 class _Reader:
@@ -75,9 +75,9 @@ class _Reader:
         if node.map is not None:
             self._line = node.map[0] + 1
         if node.type == "paragraph":
-            return ["p", self._inside(node)]
+            return ["p", self._content(node)]
         if node.type == "heading" and node.tag == "h3":
-            return ["h3", self._inside(node)]
+            return ["h3", self._content(node)]
         if node.type in ("fence", "code_block"):
             return ["pre", node.content.rstrip("\n")]
         if node.type == "blockquote":
@@ -85,21 +85,21 @@ class _Reader:
         if node.type in ("bullet_list", "ordered_list"):
             items = [self.blocks(item.children) for item in node.children]
             return ["ul" if node.type == "bullet_list" else "ol", items]
-        raise self._refused(node)
+        raise self._unsupported(node)
 
-    def _inside(self, node: SyntaxTreeNode) -> Tree:
+    def _content(self, node: SyntaxTreeNode) -> Tree:
         return self._inlines([child for inline in node.children for child in inline.children])
 
     def _inlines(self, nodes: Sequence[SyntaxTreeNode]) -> Tree:
-        return [made for node in nodes if (made := self._inline(node)) != ""]
+        return [element for node in nodes if (element := self._inline(node)) != ""]
 
     def _inline(self, node: SyntaxTreeNode) -> Any:
         if node.type == "text":
             if "](" in node.content:
-                words = (
+                message = (
                     "a link is invalid: its address must not contain spaces (write _ in the name of a term)"
                 )
-                raise MarkdownError(words, self._line)
+                raise MarkdownError(message, self._line)
             return node.content
         if node.type in ("softbreak", "hardbreak"):
             return " "
@@ -109,25 +109,25 @@ class _Reader:
             return [_WRAPPERS[node.type], self._inlines(node.children)]
         if node.type == "link":
             return self._link(node)
-        raise self._refused(node)
+        raise self._unsupported(node)
 
     def _link(self, node: SyntaxTreeNode) -> Tree:
-        inside = self._inlines(node.children)
+        content = self._inlines(node.children)
         address = str(node.attrs.get("href", ""))
         if address.startswith(TERM):
             name = address.removeprefix(TERM).replace("_", " ")
             if name not in shell.definitions():
                 raise MarkdownError(f"the glossary has no term {name!r}", self._line)
-            return ["term", name, inside]
+            return ["term", name, content]
         if not address.startswith(_ADDRESSES):
             allowed = "an address with https:// or http://, or term: and a term of the glossary"
             raise MarkdownError(f"a link goes to {address!r}; allowed: {allowed}", self._line)
-        return ["link", address, inside]
+        return ["link", address, content]
 
-    def _refused(self, node: SyntaxTreeNode) -> MarkdownError:
+    def _unsupported(self, node: SyntaxTreeNode) -> MarkdownError:
         allowed = "paragraphs, headings with ###, lists, quotes, code, emphasis, and links"
-        what = node.type.replace("_", " ")
-        return MarkdownError(f"the text has an element of the kind {what!r}; allowed: {allowed}", self._line)
+        kind = node.type.replace("_", " ")
+        return MarkdownError(f"the text has an element of the kind {kind!r}; allowed: {allowed}", self._line)
 
 
 MAX_RUNS = 6
@@ -189,7 +189,7 @@ _SENDABLE = [name for name, command in COMMANDS.items() if command.endpoint]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _WrittenCommand:
+class _CommandFields:
     """The fields of each command; the others are its arguments."""
 
     at_step: Annotated[int, Limit(low=1, high=MAX_STEP)]
@@ -198,10 +198,10 @@ class _WrittenCommand:
     )
 
 
-def _command(raw: dict[str, Any]) -> SentCommand:
-    names = typed.field_names(_WrittenCommand)
-    written = typed.read(_WrittenCommand, {name: raw[name] for name in names if name in raw})
-    command = COMMANDS[written.name]
+def _parse_command(raw: dict[str, Any]) -> SentCommand:
+    names = typed.field_names(_CommandFields)
+    fields = typed.read(_CommandFields, {name: raw[name] for name in names if name in raw})
+    command = COMMANDS[fields.name]
     assert command.endpoint is not None
     allowed = [*names, *(argument.name for argument in command.arguments)]
     for name in raw:
@@ -214,7 +214,7 @@ def _command(raw: dict[str, Any]) -> SentCommand:
         except ValueError as error:
             raise RefusedError(error, None, argument.name) from error
     return SentCommand(
-        at_step=written.at_step, name=written.name, endpoint=command.endpoint.name, values=tuple(values)
+        at_step=fields.at_step, name=fields.name, endpoint=command.endpoint.name, values=tuple(values)
     )
 
 
@@ -231,7 +231,7 @@ class LessonRun:
     config: Mapping[str, Any]
     expect: Literal["finished", "failed"] = "finished"
     commands: Annotated[
-        tuple[Annotated[SentCommand, Parse(dict[str, Any], _command)], ...], Limit(most=12)
+        tuple[Annotated[SentCommand, Parse(dict[str, Any], _parse_command)], ...], Limit(most=12)
     ] = ()
 
 
@@ -400,19 +400,19 @@ _PICTURES: Mapping[str, type[_Picture]] = {
 }
 
 
-def _picture(raw: dict[str, Any]) -> Picture:
+def _parse_picture(raw: dict[str, Any]) -> Picture:
     kinds = [kind for kind in _PICTURES if kind in raw]
     if len(kinds) != 1:
         raise RefusedError(ValueError(f"a picture has one of {', '.join(_PICTURES)}"), None, "caption")
-    read = typed.read(_PICTURES[kinds[0]], raw)
-    fields = dict(vars(read))
-    if isinstance(read, _Chart):
+    picture = typed.read(_PICTURES[kinds[0]], raw)
+    fields = dict(vars(picture))
+    if isinstance(picture, _Chart):
         fields["is_logarithmic"] = fields.pop("logarithmic")
-        fields["smoothing"] = span_of(read.smoothing, "step" if read.axis == "step" else "samples")
+        fields["smoothing"] = span_of(picture.smoothing, "step" if picture.axis == "step" else "samples")
     return Picture(**fields)
 
 
-def _prediction(raw: dict[str, Any]) -> Choice | DrawnCurve:
+def _parse_prediction(raw: dict[str, Any]) -> Choice | DrawnCurve:
     return typed.read(Choice, raw) if "choices" in raw else typed.read(DrawnCurve, raw)
 
 
@@ -432,9 +432,9 @@ class LessonHeader(AnyHeader):
     runs: Annotated[
         tuple[LessonRun, ...], Limit(least=1, most=MAX_RUNS, words=f"1 to {MAX_RUNS} tables [[runs]]")
     ]
-    prediction: Annotated[Choice | DrawnCurve, Parse(dict[str, Any], _prediction)]
+    prediction: Annotated[Choice | DrawnCurve, Parse(dict[str, Any], _parse_prediction)]
     pictures: Annotated[
-        tuple[Annotated[Picture, Parse(dict[str, Any], _picture)], ...],
+        tuple[Annotated[Picture, Parse(dict[str, Any], _parse_picture)], ...],
         Limit(least=1, most=12, words="1 to 12 tables [[pictures]]"),
     ]
     questions: Annotated[tuple[Question, ...], Limit(least=1, most=12, words="1 to 12 tables [[questions]]")]

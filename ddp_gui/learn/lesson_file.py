@@ -33,8 +33,8 @@ _TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 class LessonError(ValueError):
     """A file that is not a valid lesson; the message names the line and the reason."""
 
-    def __init__(self, words: str, line: int) -> None:
-        super().__init__(f"line {line}: {words}")
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(f"line {line}: {message}")
         self.line = line
 
 
@@ -52,8 +52,8 @@ class Header:
         except tomllib.TOMLDecodeError as error:
             position = _TOML_LINE.search(str(error))
             line = int(position[1]) + 1 if position else len(lines) + 1
-            words = _TOML_LINE.sub("", str(error)).strip().removesuffix(".")
-            raise LessonError(f"the header is not TOML: {words}", line) from error
+            message = _TOML_LINE.sub("", str(error)).strip().removesuffix(".")
+            raise LessonError(f"the header is not TOML: {message}", line) from error
 
     def read(self, kind: type[Shape], check: Callable[[Shape], None] = lambda _: None) -> Shape:
         """Return the header as a dataclass.
@@ -65,32 +65,34 @@ class Header:
             LessonError: naming the line.
         """
         try:
-            found = typed.read(kind, self.raw)
-            check(found)
+            header = typed.read(kind, self.raw)
+            check(header)
         except FieldError as error:
             raise LessonError(str(error), self._line_of(error.path)) from error
-        return found
+        return header
 
     def _line_of(self, path: Sequence[str | int]) -> int:
         """Return the line of a field in the file, or the line of its table if the field is missing."""
         matches = ((line, _HEADER.match(text)) for line, text in enumerate(self._lines))
-        headers = [(line, found[1]) for line, found in matches if found]
+        headers = [(line, match[1]) for line, match in matches if match]
         name, at, end = "", -1, len(self._lines)
-        for part, following in zip(path, (*path[1:], 0), strict=True):
+        for part, next_part in zip(path, (*path[1:], 0), strict=True):
             if isinstance(part, int):
                 continue
             table = f"{name}.{part}".lstrip(".")
             tables = [line for line, header in headers if header == table and at <= line < end]
-            index = following if isinstance(following, int) else 0
+            index = next_part if isinstance(next_part, int) else 0
             if index < len(tables):
                 name, at = table, tables[index]
-                others = (line for line, each in headers if line > at and not each.startswith(f"{name}."))
-                end = min(end, next(others, end))
+                later_headers = (
+                    line for line, title in headers if line > at and not title.startswith(f"{name}.")
+                )
+                end = min(end, next(later_headers, end))
                 continue
             # A key or an inline table is before the next header.
             last = next((line for line, _ in headers if line > at), end)
-            wanted = re.compile(rf"""(?:\s*|.*[{{,]\s*)["']?{re.escape(part)}["']?\s*=""")
-            at = next((line for line in range(max(at, 0), last) if wanted.match(self._lines[line])), at)
+            pattern = re.compile(rf"""(?:\s*|.*[{{,]\s*)["']?{re.escape(part)}["']?\s*=""")
+            at = next((line for line in range(max(at, 0), last) if pattern.match(self._lines[line])), at)
         return at + 2
 
 
@@ -142,12 +144,12 @@ def parse(name: str, text: str) -> Lesson:
         LessonError: naming the line.
     """
     header, lines, first = split(name, text)
-    found = header.read(LessonHeader, _check)
+    fields = header.read(LessonHeader, _check_header)
     # The part "See" is optional if a picture has its own "see" text.
-    optional = ("See",) if any(picture.see for picture in found.pictures) else ()
+    optional = ("See",) if any(picture.see for picture in fields.pictures) else ()
     parts = parse_parts(lines, first, PARTS, optional)
     return Lesson(
-        **vars(found), name=name, before=parts["Before"], see=parts["See"], explain=parts["Explain"]
+        **vars(fields), name=name, before=parts["Before"], see=parts["See"], explain=parts["Explain"]
     )
 
 
@@ -170,24 +172,24 @@ def parse_parts(
     lines: list[str], first: int, parts: Sequence[str], optional: Collection[str] = ()
 ) -> Mapping[str, Tree]:
     """Parse the text after the front matter into its parts, one per heading."""
-    begins: dict[str, int] = {}
+    starts: dict[str, int] = {}
     for number in range(first, len(lines)):
         line = lines[number]
         if not line.startswith("## "):
-            if line.strip() and not begins:
+            if line.strip() and not starts:
                 raise LessonError(f"text is not allowed before the heading ## {parts[0]}", number + 1)
             continue
         title = line.removeprefix("## ").strip()
-        if title not in parts or title in begins:
+        if title not in parts or title in starts:
             allowed = ", ".join(f"## {part}" for part in parts)
             raise LessonError(f"a heading is {line!r}; allowed, once each: {allowed}", number + 1)
-        begins[title] = number
-    if missing := [part for part in parts if part not in begins and part not in optional]:
-        raise LessonError(f"the part ## {missing[0]} is missing", max(begins.values(), default=first - 1) + 1)
-    edges = [*sorted(begins.values()), len(lines)]
+        starts[title] = number
+    if missing := [part for part in parts if part not in starts and part not in optional]:
+        raise LessonError(f"the part ## {missing[0]} is missing", max(starts.values(), default=first - 1) + 1)
+    edges = [*sorted(starts.values()), len(lines)]
     return {part: [] for part in parts} | {
-        part: _blocks(lines[begin + 1 : edges[edges.index(begin) + 1]], begin + 1)
-        for part, begin in begins.items()
+        part: _blocks(lines[start + 1 : edges[edges.index(start) + 1]], start + 1)
+        for part, start in starts.items()
     }
 
 
@@ -198,11 +200,11 @@ def _blocks(lines: list[str], num_before: int) -> Tree:
         raise LessonError(str(error), num_before + error.line) from error
 
 
-def _refused(words: str, *path: str | int) -> FieldError:
-    return RefusedError(ValueError(words), None, *path)
+def _refusal(message: str, *path: str | int) -> FieldError:
+    return RefusedError(ValueError(message), None, *path)
 
 
-def _check(header: LessonHeader) -> None:
+def _check_header(header: LessonHeader) -> None:
     """Check the fields that depend on others.
 
     Raises:
@@ -211,18 +213,18 @@ def _check(header: LessonHeader) -> None:
     num_runs = len(header.runs)
     for number, run in enumerate(header.runs):
         path = ("runs", number, "config")
-        config = _checked_config(run.config, *path)
+        config = _parse_config(run.config, *path)
         if run.expect == "failed" and (config.on_hang != "end" or config.hang_timeout_s > MAX_HANG_S):
             allowed = f"on_hang end, and a hang_timeout_s of at most {MAX_HANG_S:g}"
-            raise _refused(f"a run expected to fail must have {allowed}", *path)
+            raise _refusal(f"a run expected to fail must have {allowed}", *path)
     if isinstance(header.prediction, Choice):
         _check_choice(header.prediction, num_runs, (), "prediction")
     else:
         _check_index(header.prediction.run, 0, num_runs, "prediction", "run")
         if header.prediction.until <= 0:
-            raise _refused("it must be above 0", "prediction", "until")
+            raise _refusal("it must be above 0", "prediction", "until")
         if header.prediction.low >= header.prediction.high:
-            raise _refused("it must be above low", "prediction", "high")
+            raise _refusal("it must be above low", "prediction", "high")
     for number, picture in enumerate(header.pictures):
         _check_picture(picture, num_runs, "pictures", number)
     for number, question in enumerate(header.questions):
@@ -231,11 +233,11 @@ def _check(header: LessonHeader) -> None:
             path = ("questions", number, "attempt")
             _check_index(attempt.run, 0, num_runs, *path, "run")
             for label, changes in attempt.choices.items():
-                _checked_config({**header.runs[attempt.run].config, **changes}, *path, "choices", label)
+                _parse_config({**header.runs[attempt.run].config, **changes}, *path, "choices", label)
         _check_choice(question, num_runs, attempt.choices if attempt else (), "questions", number)
 
 
-def _checked_config(raw: Mapping[str, Any], *path: str | int) -> Config:
+def _parse_config(raw: Mapping[str, Any], *path: str | int) -> Config:
     try:
         return config_module.parse(raw)
     except ConfigError as error:
@@ -264,9 +266,9 @@ def _check_choice(choice: Choice, num_runs: int, attempts: Collection[str], *pat
         return
     path = (*path, "measured")
     if num_conditions != num_choices:
-        raise _refused(f"there are {num_conditions} conditions for {num_choices} choices", *path)
+        raise _refusal(f"there are {num_conditions} conditions for {num_choices} choices", *path)
     if not choice.measured[choice.right]:
-        raise _refused(f"choice {choice.right} is the correct one, but has no condition", *path)
+        raise _refusal(f"choice {choice.right} is the correct one, but has no condition", *path)
     for text in filter(None, choice.measured):
         _check_condition(text, num_runs, attempts, *path)
 
@@ -276,7 +278,7 @@ def _check_picture(picture: Picture, num_runs: int, *path: str | int) -> None:
         raise MissingFieldError(None, Text, *path, "when")
     if picture.when:
         if not picture.finding:
-            raise _refused("it requires a finding, which is missing", *path, "when")
+            raise _refusal("it requires a finding, which is missing", *path, "when")
         _check_condition(picture.when, num_runs, (), *path, "when")
     if picture.waterfall is not None:
         _check_index(picture.waterfall, 1, num_runs, *path, "waterfall")

@@ -19,16 +19,16 @@ from ddp_gui.events.tables import Numbers
 from trainers.contract import events
 
 # Share of a run's time below which contention does not change the median step time.
-MUCH_CONTENDED = 0.1
+MAX_CONTENDED_SHARE = 0.1
 # Minimum number of steps for a reproducible median.
-FEWEST_STEPS = 30
+MIN_STEPS = 30
 # Ratio between the median step times of a run's halves above which the machine's speed has changed.
-MOST_DRIFT = 1.5
+MAX_DRIFT = 1.5
 # Minimum number of sampled steps behind a mean step breakdown.
-FEWEST_SAMPLED = 4
+MIN_SAMPLED_STEPS = 4
 # Tolerance for speed-ups: N ranks can be slightly more than N times as fast, because a smaller share of the
 # samples fits the cache better.
-MOST_SPEED_UP = 1.1
+MAX_SPEED_UP_PER_RANK = 1.1
 END_SHARE = 0.1
 
 
@@ -94,39 +94,42 @@ class Quantity:
 
 def doubts(run: RunNumbers) -> list[str]:
     """Return the observed reasons why a run's times are unreliable, as sentences."""
-    if run.pace is None or run.pace.num_steps < FEWEST_STEPS:
+    if run.pace is None or run.pace.num_steps < MIN_STEPS:
         num_steps = 0 if run.pace is None else run.pace.num_steps
         return [f"Only {num_steps} complete steps of “{run.name}” were measured."]
-    found = []
+    reasons = []
     active_s = run.series.active_s()
     contended_s = sum(span.seconds for span in run.contended)
-    if contended_s > MUCH_CONTENDED * active_s:
+    if contended_s > MAX_CONTENDED_SHARE * active_s:
         share = min(1.0, contended_s / active_s)
-        found.append(f"Other programs used the processor for {share:.0%} of the time of “{run.name}”.")
+        reasons.append(f"Other programs used the processor for {share:.0%} of the time of “{run.name}”.")
     before, after = _medians_of_halves(run.series)
-    if max(before, after) > MOST_DRIFT * min(before, after):
-        found.append(
+    if max(before, after) > MAX_DRIFT * min(before, after):
+        reasons.append(
             f"The steps of “{run.name}” took {1000 * before:.3g} ms in its first half "
             f"and {1000 * after:.3g} ms in its second half."
         )
-    return found
+    return reasons
 
 
-def doubts_of_parts(run: RunNumbers) -> list[str]:
+def breakdown_doubts(run: RunNumbers) -> list[str]:
     """Return reasons why a run's step breakdown is unreliable, as sentences."""
     num_sampled = sum(table.length for table in run.series.ranks.values())
-    if num_sampled >= FEWEST_SAMPLED:
+    if num_sampled >= MIN_SAMPLED_STEPS:
         return []
     return [f"Only {num_sampled} steps of “{run.name}” were sampled, because one step per second is sampled."]
 
 
-def doubts_of_speed_up(run: RunNumbers, base: RunNumbers) -> list[str]:
+def speed_up_doubts(run: RunNumbers, base: RunNumbers) -> list[str]:
     """Return a sentence if the number of ranks cannot explain such a large speed-up."""
-    found, most = _speed_up(run, base), run.num_ranks / base.num_ranks
-    if found is None or found <= MOST_SPEED_UP * most:
+    speed_up, rank_ratio = _speed_up(run, base), run.num_ranks / base.num_ranks
+    if speed_up is None or speed_up <= MAX_SPEED_UP_PER_RANK * rank_ratio:
         return []
     return [
-        f"“{run.name}” was {found:.3g} times as fast as “{base.name}” with {most:.3g} times as many ranks."
+        (
+            f"“{run.name}” was {speed_up:.3g} times as fast as “{base.name}” with "
+            f"{rank_ratio:.3g} times as many ranks."
+        )
     ]
 
 
@@ -166,8 +169,8 @@ def _loss_jumps(run: RunNumbers) -> float | None:
 
 def _loss_difference(run: RunNumbers, other: RunNumbers) -> float | None:
     mine, theirs = _losses(run), _losses(other)
-    num_both = min(len(mine), len(theirs))
-    return float(np.max(np.abs(mine[:num_both] - theirs[:num_both]))) if num_both else None
+    length = min(len(mine), len(theirs))
+    return float(np.max(np.abs(mine[:length] - theirs[:length]))) if length else None
 
 
 def _late_learning_rate(run: RunNumbers) -> float | None:
@@ -190,8 +193,8 @@ def _wait(run: RunNumbers, rank: int) -> float | None:
 def _held_bytes(run: RunNumbers) -> float | None:
     fields = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
     ranks = run.series.latest.get("ranks", {}).get("ranks", [])
-    held = [[rank.get(field) for field in fields] for rank in ranks]
-    return max((sum(parts) for parts in held if all(map(_is_number, parts))), default=None)
+    state_bytes = [[rank.get(field) for field in fields] for rank in ranks]
+    return max((sum(parts) for parts in state_bytes if all(map(_is_number, parts))), default=None)
 
 
 def _weight_distance(run: RunNumbers) -> float | None:
@@ -221,11 +224,11 @@ def _num_recorded(run: RunNumbers) -> float:
     return float(sum(mark.get("num_steps", 0) for mark in run.series.marks if mark["kind"] == "recording"))
 
 
-def _of_plan(name: str) -> Callable[[RunNumbers], float | None]:
+def _plan_value(name: str) -> Callable[[RunNumbers], float | None]:
     return lambda run: run.series.plan.get(name)
 
 
-def _of_pace(name: str) -> Callable[[RunNumbers], float | None]:
+def _pace_value(name: str) -> Callable[[RunNumbers], float | None]:
     return lambda run: None if run.pace is None else float(getattr(run.pace, name))
 
 
@@ -243,16 +246,16 @@ QUANTITIES: Mapping[str, Quantity] = {
     "num_steps": Quantity(
         words="optimizer steps", unit="count", read=lambda run: run.series.last_step.get("step")
     ),
-    "global_batch": Quantity(words="global batch", unit="count", read=_of_plan("global_batch")),
+    "global_batch": Quantity(words="global batch", unit="count", read=_plan_value("global_batch")),
     "samples": Quantity(words="samples trained on", unit="count", read=_samples),
     "late_learning_rate": Quantity(
         words="highest learning rate in the last three eighths", unit="number", read=_late_learning_rate
     ),
     "step_time": Quantity(
-        words="time of a step, median", unit="seconds", read=_of_pace("step_time_s"), is_timed=True
+        words="time of a step, median", unit="seconds", read=_pace_value("step_time_s"), is_timed=True
     ),
     "throughput": Quantity(
-        words="samples per second", unit="per_second", read=_of_pace("samples_per_s"), is_timed=True
+        words="samples per second", unit="per_second", read=_pace_value("samples_per_s"), is_timed=True
     ),
     "speed_up": Quantity(words="speed-up", unit="times", read=_speed_up, num_runs=2, is_timed=True),
     "wait": Quantity(
@@ -275,7 +278,7 @@ MAX_LENGTH = 400
 RunName = int | str
 Runs = Mapping[RunName, RunNumbers]
 
-_COMPARED: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -283,7 +286,7 @@ _COMPARED: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_COMPUTED: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+_OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -307,13 +310,13 @@ class Measurement:
         """
         missing = [name for name in self.runs if name not in runs]
         if missing:
-            words = f"“{missing[0]}” was not run" if isinstance(missing[0], str) else "a run is missing"
-            raise UnmeasuredError(f"{words}.")
-        about, of = QUANTITIES[self.quantity], [runs[name] for name in self.runs]
-        found = about.read(*of) if self.rank is None else about.read(*of, self.rank)
-        if not isinstance(found, int | float) or not math.isfinite(found):
-            raise UnmeasuredError(f"The {about.words} of “{of[0].name}” was not measured.")
-        return float(found)
+            problem = f"“{missing[0]}” was not run" if isinstance(missing[0], str) else "a run is missing"
+            raise UnmeasuredError(f"{problem}.")
+        quantity, measured = QUANTITIES[self.quantity], [runs[name] for name in self.runs]
+        value = quantity.read(*measured) if self.rank is None else quantity.read(*measured, self.rank)
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise UnmeasuredError(f"The {quantity.words} of “{measured[0].name}” was not measured.")
+        return float(value)
 
 
 def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) -> None:
@@ -322,12 +325,12 @@ def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) ->
     Raises:
         ValueError: naming the problem.
     """
-    tree = _parsed(text)
+    tree = _parse(text)
     if not isinstance(tree, ast.Compare | ast.BoolOp) and not _is_not(tree):
         raise ValueError(f"{text!r} compares nothing")
     _check(tree, is_condition=True)
-    for each in _measurements(tree):
-        for name in each.runs:
+    for measurement in _measurements(tree):
+        for name in measurement.runs:
             if isinstance(name, str) and name not in attempts:
                 allowed = ", ".join(attempts) or "none: only a question with an attempt has choices"
                 raise ValueError(f"{name!r} is not a choice of the attempt; allowed: {allowed}")
@@ -339,7 +342,7 @@ def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) ->
 
 def measurements(text: str) -> list[Measurement]:
     """Return the distinct measurements in a valid condition."""
-    return list(dict.fromkeys(_measurements(_parsed(text))))
+    return list(dict.fromkeys(_measurements(_parse(text))))
 
 
 def condition_holds(text: str, runs: Runs) -> bool:
@@ -348,10 +351,10 @@ def condition_holds(text: str, runs: Runs) -> bool:
     Raises:
         UnmeasuredError: if a run lacks a quantity of the condition.
     """
-    return bool(_value(_parsed(text), runs))
+    return bool(_value(_parse(text), runs))
 
 
-def _parsed(text: str) -> ast.expr:
+def _parse(text: str) -> ast.expr:
     if len(text) > MAX_LENGTH:
         raise ValueError(f"it has more than {MAX_LENGTH} characters")
     try:
@@ -367,14 +370,14 @@ def _is_not(node: ast.expr) -> bool:
 def _check(node: ast.expr, *, is_condition: bool) -> None:
     """Raise an error for any syntax other than comparisons of numbers and quantities."""
     if is_condition and isinstance(node, ast.BoolOp):
-        for each in node.values:
-            _check(each, is_condition=True)
+        for part in node.values:
+            _check(part, is_condition=True)
     elif is_condition and _is_not(node) and isinstance(node, ast.UnaryOp):
         _check(node.operand, is_condition=True)
-    elif is_condition and isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
-        for each in (node.left, *node.comparators):
-            _check(each, is_condition=False)
-    elif not is_condition and isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
+    elif is_condition and isinstance(node, ast.Compare) and all(type(op) in _COMPARISONS for op in node.ops):
+        for part in (node.left, *node.comparators):
+            _check(part, is_condition=False)
+    elif not is_condition and isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
         _check(node.left, is_condition=False)
         _check(node.right, is_condition=False)
     elif not is_condition and isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -384,8 +387,8 @@ def _check(node: ast.expr, *, is_condition: bool) -> None:
     elif not is_condition and isinstance(node, ast.Call):
         _measurement(node)
     else:
-        what = "a comparison" if is_condition else "a number or a quantity"
-        raise ValueError(f"{ast.unparse(node)!r} is not {what}")
+        expected = "a comparison" if is_condition else "a number or a quantity"
+        raise ValueError(f"{ast.unparse(node)!r} is not {expected}")
 
 
 def _measurements(tree: ast.expr) -> Iterator[Measurement]:
@@ -394,19 +397,24 @@ def _measurements(tree: ast.expr) -> Iterator[Measurement]:
 
 def _measurement(call: ast.Call) -> Measurement:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
-    about = QUANTITIES.get(name)
-    if about is None:
+    quantity = QUANTITIES.get(name)
+    if quantity is None:
         raise ValueError(
             f"{ast.unparse(call.func)!r} is not a quantity; the quantities are: {', '.join(QUANTITIES)}"
         )
-    values = [each.value if isinstance(each, ast.Constant) else None for each in call.args]
+    values = [argument.value if isinstance(argument, ast.Constant) else None for argument in call.args]
     *_, last = values or [None]
-    runs = [value for value in values[: about.num_runs] if type(value) in (int, str)]
-    has_rank = type(last) is int and last >= 0 if about.has_rank else True
-    if call.keywords or len(values) != about.num_arguments or len(runs) != about.num_runs or not has_rank:
-        wanted = ["a run", "a run to compare with"][: about.num_runs] + ["a rank"] * about.has_rank
-        raise ValueError(f"{ast.unparse(call)!r}: {name} has {', '.join(wanted)}")
-    rank = last if about.has_rank and isinstance(last, int) else None
+    runs = [value for value in values[: quantity.num_runs] if type(value) in (int, str)]
+    has_rank = type(last) is int and last >= 0 if quantity.has_rank else True
+    if (
+        call.keywords
+        or len(values) != quantity.num_arguments
+        or len(runs) != quantity.num_runs
+        or not has_rank
+    ):
+        expected = ["a run", "a run to compare with"][: quantity.num_runs] + ["a rank"] * quantity.has_rank
+        raise ValueError(f"{ast.unparse(call)!r}: {name} has {', '.join(expected)}")
+    rank = last if quantity.has_rank and isinstance(last, int) else None
     return Measurement(
         quantity=name, runs=tuple(run for run in runs if isinstance(run, int | str)), rank=rank
     )
@@ -416,19 +424,19 @@ def _value(node: ast.expr, runs: Runs) -> float:
     """Evaluate a valid node; a condition is 1.0 if it holds, else 0.0."""
     if isinstance(node, ast.BoolOp):
         combined = all if isinstance(node.op, ast.And) else any
-        return float(combined([_value(each, runs) for each in node.values]))
+        return float(combined([_value(part, runs) for part in node.values]))
     if isinstance(node, ast.UnaryOp):
         value = _value(node.operand, runs)
         return float(not value) if isinstance(node.op, ast.Not) else -value
     if isinstance(node, ast.Compare):
-        sides = [_value(each, runs) for each in (node.left, *node.comparators)]
+        sides = [_value(part, runs) for part in (node.left, *node.comparators)]
         pairs = zip(node.ops, sides[:-1], sides[1:], strict=True)
-        return float(all(_COMPARED[type(op)](left, right) for op, left, right in pairs))
+        return float(all(_COMPARISONS[type(op)](left, right) for op, left, right in pairs))
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left, runs), _value(node.right, runs)
         if isinstance(node.op, ast.Div) and right == 0:
             raise UnmeasuredError("A measured divisor is 0.")
-        return _COMPUTED[type(node.op)](left, right)
+        return _OPERATIONS[type(node.op)](left, right)
     if isinstance(node, ast.Call):
         return _measurement(node).value(runs)
     assert isinstance(node, ast.Constant) and isinstance(node.value, int | float)

@@ -25,23 +25,23 @@ class Fit:
     Attributes:
         obstacles: why a run cannot be started with the lesson's configuration, one sentence per run.
         way: the adaptation, as a sentence for the learner; empty if none is needed or possible.
-        most_ranks: maximum number of ranks; None keeps the lesson's number.
+        max_ranks: maximum number of ranks; None keeps the lesson's number.
         on_cpu: True to run on the CPU, which is possible if the lesson does not set the device.
     """
 
     obstacles: list[str] = field(default_factory=list)
     way: str = ""
-    most_ranks: int | None = None
+    max_ranks: int | None = None
     on_cpu: bool = False
 
     def of(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a lesson's configuration, adapted to this machine and with the fields' fixed defaults."""
-        made = recipe.with_fixed_defaults(config)
+        adapted = recipe.with_fixed_defaults(config)
         if self.on_cpu:
-            made["device"] = "cpu"
-        if self.most_ranks is not None and "nproc_per_node" in made:
-            made["nproc_per_node"] = min(made["nproc_per_node"], self.most_ranks)
-        return made
+            adapted["device"] = "cpu"
+        if self.max_ranks is not None and "nproc_per_node" in adapted:
+            adapted["nproc_per_node"] = min(adapted["nproc_per_node"], self.max_ranks)
+        return adapted
 
 
 def fit(lesson: Lesson, plan: Plan) -> Fit:
@@ -63,11 +63,11 @@ def fit(lesson: Lesson, plan: Plan) -> Fit:
     on_cpu = Fit(obstacles=obstacles, way="On this machine it runs on CPU ranks instead.", on_cpu=True)
     if any("device" not in config for config in configs) and _is_possible(on_cpu, configs, plan):
         return on_cpu
-    most = min((problem.suggestion or 0 for problem in problems), default=0)
-    ranks = "one rank" if most == 1 else f"{most} ranks"
-    words = f"On this machine it runs on at most {ranks} instead, so its effect may be smaller."
-    fewer = Fit(obstacles=obstacles, way=words, most_ranks=most)
-    return fewer if most > 0 and _is_possible(fewer, configs, plan) else Fit(obstacles=obstacles)
+    max_ranks = min((problem.suggestion or 0 for problem in problems), default=0)
+    ranks = "one rank" if max_ranks == 1 else f"{max_ranks} ranks"
+    way = f"On this machine it runs on at most {ranks} instead, so its effect may be smaller."
+    fewer = Fit(obstacles=obstacles, way=way, max_ranks=max_ranks)
+    return fewer if max_ranks > 0 and _is_possible(fewer, configs, plan) else Fit(obstacles=obstacles)
 
 
 def _is_possible(fitted: Fit, configs: Configs, plan: Plan) -> bool:
@@ -121,25 +121,27 @@ def numbers_of(store: RunStore, run_id: str, name: str) -> RunNumbers | None:
         return RunNumbers.of(name, state, view.config.world_size, view.series)
 
 
-def of_choice(about: Choice, runs: Runs) -> Outcome:
+def of_choice(question: Choice, runs: Runs) -> Outcome:
     """Return the choice of a question that the runs show."""
-    if not about.measured:
+    if not question.measured:
         return UNCHECKED
-    found = _compared([about.measured[about.right]], about.measured, runs)
-    if found.verdict != "otherwise":
-        return Outcome(**{**vars(found), "happened": about.right if found.verdict == "explained" else None})
-    others = (index for index, text in enumerate(about.measured) if text and _holds(text, runs))
-    return Outcome(**{**vars(found), "happened": next(others, None)})
+    result = _compare([question.measured[question.right]], question.measured, runs)
+    if result.verdict != "otherwise":
+        return Outcome(
+            **{**vars(result), "happened": question.right if result.verdict == "explained" else None}
+        )
+    other_choices = (index for index, text in enumerate(question.measured) if text and _holds(text, runs))
+    return Outcome(**{**vars(result), "happened": next(other_choices, None)})
 
 
-def of_picture(about: Picture, runs: Runs) -> Outcome:
+def of_picture(picture: Picture, runs: Runs) -> Outcome:
     """Return the outcome of a picture's finding; without one, whether its times were disturbed."""
-    if about.when:
-        return _compared([about.when], [about.when], runs, also=_timed_of(about, runs))
-    reasons = _doubts(_timed_of(about, runs), runs)
-    if about.waterfall is not None:
-        divided = [runs[number] for number in (0, about.waterfall) if number in runs]
-        reasons += tuple(words for run in divided for words in measures.doubts_of_parts(run))
+    if picture.when:
+        return _compare([picture.when], [picture.when], runs, displayed=_timed_quantities(picture, runs))
+    reasons = _doubts(_timed_quantities(picture, runs), runs)
+    if picture.waterfall is not None:
+        measured_runs = [runs[number] for number in (0, picture.waterfall) if number in runs]
+        reasons += tuple(doubt for run in measured_runs for doubt in measures.breakdown_doubts(run))
     return Outcome(verdict="doubtful", reasons=reasons) if reasons else UNCHECKED
 
 
@@ -158,31 +160,33 @@ def of_lesson(lesson: Lesson, runs: Runs, attempts: Mapping[int, Runs]) -> dict[
     return {
         "prediction": vars(prediction),
         "pictures": [vars(of_picture(picture, runs)) for picture in lesson.pictures],
-        "questions": [vars(of_question(*each)) for each in enumerate(lesson.questions)],
+        "questions": [vars(of_question(*item)) for item in enumerate(lesson.questions)],
     }
 
 
-def _compared(
-    wanted: Sequence[str], texts: Sequence[str], runs: Runs, also: Sequence[Measurement] = ()
+def _compare(
+    conditions: Sequence[str], texts: Sequence[str], runs: Runs, displayed: Sequence[Measurement] = ()
 ) -> Outcome:
     """Compare conditions with the measured runs.
 
     Args:
-        wanted: conditions that all hold if the lesson's explanation applies.
+        conditions: conditions that all hold if the lesson's explanation applies.
         texts: all conditions whose numbers are returned.
-        also: displayed times, which are not compared.
+        displayed: displayed times, which are not compared.
     """
-    compared = dict.fromkeys(each for text in texts if text for each in measures.measurements(text))
+    compared = dict.fromkeys(
+        measurement for text in texts if text for measurement in measures.measurements(text)
+    )
     try:
-        numbers = tuple(_number(each, runs) for each in compared)
-        is_met = all(measures.condition_holds(text, runs) for text in wanted)
+        numbers = tuple(_number(measurement, runs) for measurement in compared)
+        is_met = all(measures.condition_holds(text, runs) for text in conditions)
     except UnmeasuredError as error:
         return Outcome(verdict="unmeasured", reasons=(str(error),))
     reasons = _doubts(compared, runs)
     if reasons:
         return Outcome(verdict="doubtful", reasons=reasons, numbers=numbers)
     verdict: Verdict = "explained" if is_met else "otherwise"
-    return Outcome(verdict=verdict, reasons=_doubts(also, runs), numbers=numbers)
+    return Outcome(verdict=verdict, reasons=_doubts(displayed, runs), numbers=numbers)
 
 
 def _holds(text: str, runs: Runs) -> bool:
@@ -193,37 +197,40 @@ def _holds(text: str, runs: Runs) -> bool:
 
 
 def _number(measurement: Measurement, runs: Runs) -> Mapping[str, Any]:
-    about, of = QUANTITIES[measurement.quantity], [runs[name] for name in measurement.runs if name in runs]
+    quantity, measured = (
+        QUANTITIES[measurement.quantity],
+        [runs[name] for name in measurement.runs if name in runs],
+    )
     value = measurement.value(runs)
-    against = of[1].name if len(of) > 1 else None
+    baseline = measured[1].name if len(measured) > 1 else None
     return {
-        "words": about.words if measurement.rank is None else f"{about.words}, rank {measurement.rank}",
-        "run": of[0].name,
-        "against": against,
+        "words": quantity.words if measurement.rank is None else f"{quantity.words}, rank {measurement.rank}",
+        "run": measured[0].name,
+        "against": baseline,
         "value": value,
-        "unit": about.unit,
+        "unit": quantity.unit,
     }
 
 
 def _doubts(compared: Iterable[Measurement], runs: Runs) -> tuple[str, ...]:
     reasons: list[str] = []
-    for each in compared:
-        if QUANTITIES[each.quantity].is_timed and all(name in runs for name in each.runs):
-            of = [runs[name] for name in each.runs]
-            reasons += [words for run in of for words in measures.doubts(run)]
-            reasons += measures.doubts_of_speed_up(*of) if each.quantity == "speed_up" else []
+    for measurement in compared:
+        if QUANTITIES[measurement.quantity].is_timed and all(name in runs for name in measurement.runs):
+            measured = [runs[name] for name in measurement.runs]
+            reasons += [doubt for run in measured for doubt in measures.doubts(run)]
+            reasons += measures.speed_up_doubts(*measured) if measurement.quantity == "speed_up" else []
     return tuple(dict.fromkeys(reasons))
 
 
-def _timed_of(about: Picture, runs: Runs) -> list[Measurement]:
+def _timed_quantities(picture: Picture, runs: Runs) -> list[Measurement]:
     """Return the timed quantities that a picture shows."""
-    if about.waterfall is not None:
-        return [Measurement(quantity="speed_up", runs=(about.waterfall, 0))]
-    shown = [name for name in _TIMED_NUMBERS if name in about.numbers]
-    if about.bars == "wait" or about.curve == "throughput":
-        shown = ["step_time"]
+    if picture.waterfall is not None:
+        return [Measurement(quantity="speed_up", runs=(picture.waterfall, 0))]
+    quantities = [name for name in _TIMED_NUMBERS if name in picture.numbers]
+    if picture.bars == "wait" or picture.curve == "throughput":
+        quantities = ["step_time"]
     return [
         Measurement(quantity=name, runs=(number, 0) if name == "speed_up" else (number,))
-        for name in shown
+        for name in quantities
         for number in runs
     ]

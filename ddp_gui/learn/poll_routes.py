@@ -55,13 +55,13 @@ def address_of_page(options: Options, scheme: str, host: str, port: int) -> Addr
     prefix = f"{options.root_path}/"
     if options.allowed_hosts:
         # The page is behind a proxy or has a DNS name, so use the host name that clients use.
-        allowed = {each.lower() for each in options.allowed_hosts}
+        allowed = {allowed_host.lower() for allowed_host in options.allowed_hosts}
         shown = host if name.lower() in allowed else options.allowed_hosts[0]
         return Address(url=f"{scheme}://{shown}{prefix}", problem="")
     if not is_only_here(name):
         return Address(url=f"{scheme}://{host}{prefix}", problem="")
     if is_only_here(options.host):
-        return Address(url=None, problem=_how_to_be_reached(options))
+        return Address(url=None, problem=_reachability_advice(options))
     outside = options.host if options.host not in ("0.0.0.0", "::", "") else own_address()  # noqa: S104
     if outside is None:
         problem = "This machine has no network address at the moment, so phones cannot reach this page."
@@ -72,20 +72,20 @@ def address_of_page(options: Options, scheme: str, host: str, port: int) -> Addr
 
 def own_address() -> str | None:
     """Return the address at which other machines reach this one; None without a network."""
-    for family, there in zip((socket.AF_INET, socket.AF_INET6), _ANYWHERE, strict=True):
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
-            asking.connect(there)
-            found = str(asking.getsockname()[0])
-            if not is_only_here(found):
-                return found
+    for family, target in zip((socket.AF_INET, socket.AF_INET6), _ANYWHERE, strict=True):
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            address = str(probe.getsockname()[0])
+            if not is_only_here(address):
+                return address
     return None
 
 
-def _how_to_be_reached(options: Options) -> str:
-    how = "--auth-file accounts.json" if options.has_login else "--polls"
+def _reachability_advice(options: Options) -> str:
+    option = "--auth-file accounts.json" if options.has_login else "--polls"
     return (
         "This page listens on this machine only, so phones cannot reach it. Start it for other devices "
-        f"with: {installation.command()} --host 0.0.0.0 {how} (docs/class.md)."
+        f"with: {installation.command()} --host 0.0.0.0 {option} (docs/class.md)."
     )
 
 
@@ -113,8 +113,8 @@ class PhoneGate:
         """
         if scope["type"] != "http":
             return
-        wanted = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(scope["method"])
-        if wanted is None or not wanted.fullmatch(route_path(scope)):
+        pattern = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(scope["method"])
+        if pattern is None or not pattern.fullmatch(route_path(scope)):
             raise Refused(403, NOT_FOR_YOU)
         scope[rights.SCOPE_KEY] = rights.NOBODY
         with rights.acting_as(rights.NOBODY):
@@ -150,8 +150,8 @@ class PollsApi:
 
         Without logins, `token` identifies the browser: 32 random hexadecimal digits.
         """
-        taken = self._sessions.answer(poll, answer, str(token))
-        return {"poll_id": taken.poll_id, "state": taken.state, "num_answers": len(taken.answers)}
+        answered = self._sessions.answer(poll, answer, str(token))
+        return {"poll_id": answered.poll_id, "state": answered.state, "num_answers": len(answered.answers)}
 
     @operation(method_checks="teacher")
     async def change_poll(self, poll: str, action: str) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def make_router(sessions: PollSessions, options: Options) -> Router:
 
     @router.get("/{poll_id}")
     async def poll(poll_id: str, early: bool = False) -> dict[str, Any]:
-        return await _described(sessions, sessions.find(poll_id), shows_early=early and sessions.may_open())
+        return await _describe(sessions, sessions.find(poll_id), shows_early=early and sessions.may_open())
 
     @router.get("/{poll_id}/stream")
     async def stream(poll_id: str, early: bool = False) -> Response:
@@ -198,15 +198,15 @@ def make_router(sessions: PollSessions, options: Options) -> Router:
     return router
 
 
-async def _described(sessions: PollSessions, session: PollSession, *, shows_early: bool) -> dict[str, Any]:
+async def _describe(sessions: PollSessions, session: PollSession, *, shows_early: bool) -> dict[str, Any]:
     hidden = () if session.poll.state == "revealed" else _SECRETS
     question = {name: value for name, value in session.poll.question.items() if name not in hidden}
-    mine = session.poll.answers.get(rights.current_user().name) if sessions.has_login else None
+    own_answer = session.poll.answers.get(rights.current_user().name) if sessions.has_login else None
     return sessions.describe(session, shows_early=shows_early) | {
         "title": session.poll.title,
         "opened_by": session.poll.opened_by,
         "question": question,
-        "mine": None if mine is None else mine.value,
+        "mine": None if own_answer is None else own_answer.value,
         "outcome": await sessions.outcome(session),
     }
 

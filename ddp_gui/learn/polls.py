@@ -81,12 +81,12 @@ class Poll:
         """
         if action not in ACTIONS:
             raise ValueError(f"action is {action!r}; allowed: {', '.join(ACTIONS)}")
-        states, following = ACTIONS[action]
+        states, next_state = ACTIONS[action]
         if self.state not in states:
             raise ValueError(
                 f"the poll is {self.state}: the action {action} needs a poll that is {states[0]}"
             )
-        self.state = following or self.state
+        self.state = next_state or self.state
 
     def answer(self, key: str, value: Any, now_unix_s: float) -> None:
         """Record a participant's prediction. Repeating the same answer has no effect, so retries are safe.
@@ -96,12 +96,12 @@ class Poll:
                 value is not a valid answer to the question.
         """
         checked = checked_value(self.question, value)
-        known = self.answers.get(key)
-        if known is not None and known.value == checked:
+        previous = self.answers.get(key)
+        if previous is not None and previous.value == checked:
             return
         if self.state != "open":
             raise ValueError("the poll is closed: it accepts no more predictions")
-        if known is not None:
+        if previous is not None:
             raise ValueError("you have already answered: a prediction cannot be changed")
         if len(self.answers) >= MAX_ANSWERS:
             raise ValueError(f"the poll has {MAX_ANSWERS} answers, which is the maximum")
@@ -125,14 +125,14 @@ def checked_value(question: Mapping[str, Any], value: Any) -> Value:
     if question["kind"] == "choice":
         num_choices = len(question["choices"])
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < num_choices:
-            shown = repr(value)[:40]
-            raise ValueError(f"answer is {shown}; allowed: a whole number from 0 to {num_choices - 1}")
+            value_text = repr(value)[:40]
+            raise ValueError(f"answer is {value_text}; allowed: a whole number from 0 to {num_choices - 1}")
         return value
     low, high = question["low"], question["high"]
     is_list = isinstance(value, list) and len(value) == NUM_POINTS
-    if not is_list or not all(_is_between(each, low, high) for each in value):
+    if not is_list or not all(_is_between(number, low, high) for number in value):
         raise ValueError(f"answer must be {NUM_POINTS} numbers from {low:g} to {high:g}")
-    return [float(f"{each:.6g}") for each in value]
+    return [float(f"{number:.6g}") for number in value]
 
 
 def _is_between(value: Any, low: float, high: float) -> bool:
@@ -160,12 +160,12 @@ MAX_POLLS = 20
 MAX_TITLE = 200
 SAVE_AFTER_S = 0.5
 # Interval that coalesces updates: the projector redraws once even if thirty answers arrive within a second.
-TELL_EVERY_S = 0.15
-SAY_SOMETHING_EVERY_S = 15.0
-LOOK_AT_RUN_EVERY_S = 0.3
+UPDATE_INTERVAL_S = 0.15
+KEEPALIVE_INTERVAL_S = 15.0
+RUN_POLL_INTERVAL_S = 0.3
 # Without logins, clients cannot be distinguished, so the rate limit (answers, seconds) applies to all of them
 # together.
-MOST_ANONYMOUS, WITHIN_S = 60, 10.0
+MAX_ANONYMOUS_ANSWERS, RATE_WINDOW_S = 60, 10.0
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -183,8 +183,8 @@ class PollSession:
     # Reason why the runs do not continue; empty without a problem.
     trouble: str = ""
     version: int = 0
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    newest: deque[float] = field(default_factory=deque)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    answer_times: deque[float] = field(default_factory=deque)
     running: asyncio.Task[None] | None = None
     saving: asyncio.Task[None] | None = None
     is_over: bool = False
@@ -194,7 +194,7 @@ class PollSession:
     def notify(self) -> None:
         """Wake all clients that follow the poll."""
         self.version += 1
-        self.news, previous = asyncio.Event(), self.news
+        self.changed, previous = asyncio.Event(), self.changed
         previous.set()
 
 
@@ -251,7 +251,7 @@ class PollSessions:
         rights.require_teacher("open a poll")
         if not self.is_on:
             raise ValueError("polls without logins are off: start the page with --polls (docs/class.md)")
-        made = Poll(
+        poll = Poll(
             poll_id="".join(secrets.choice(_LETTERS) for _ in range(8)),
             lesson=lesson.name,
             title=lesson.title[:MAX_TITLE],
@@ -262,9 +262,9 @@ class PollSessions:
         )
         while len(self._sessions) >= MAX_POLLS:
             self._end(next(iter(self._sessions.values())))
-        session = self._sessions[made.poll_id] = PollSession(made)
+        session = self._sessions[poll.poll_id] = PollSession(poll)
         self._notify_and_save(session)
-        return made
+        return poll
 
     async def change(self, poll_id: str, action: str) -> Poll:
         """Close, reopen, start or end a poll.
@@ -296,7 +296,7 @@ class PollSessions:
         session = self.find(poll_id)
         key = rights.current_user().name
         if not self.has_login:
-            key = self._rate_limited(session, token)
+            key = self._check_rate(session, token)
         elif not key:
             raise ValueError("log in to answer")
         session.poll.answer(key, value, time.time())
@@ -324,32 +324,32 @@ class PollSessions:
 
     async def outcome(self, session: PollSession) -> dict[str, Any] | None:
         """Return the measured result of a poll's runs; None before their end, and for drawn curves."""
-        asked = session.poll.question
-        if session.poll.state == "revealed" and asked["kind"] == "choice" and session.outcome is None:
+        question = session.poll.question
+        if session.poll.state == "revealed" and question["kind"] == "choice" and session.outcome is None:
             run_ids = session.poll.run_ids
-            found = await asyncio.gather(
-                *(asyncio.to_thread(outcome.numbers_of, self._store, each, each) for each in run_ids)
+            measured = await asyncio.gather(
+                *(asyncio.to_thread(outcome.numbers_of, self._store, run_id, run_id) for run_id in run_ids)
             )
             runs: dict[RunName, RunNumbers] = {
-                number: numbers for number, numbers in enumerate(found) if numbers is not None
+                number: numbers for number, numbers in enumerate(measured) if numbers is not None
             }
-            session.outcome = vars(outcome.of_choice(Choice.of(asked), runs))
+            session.outcome = vars(outcome.of_choice(Choice.of(question), runs))
         return session.outcome
 
     async def messages(self, session: PollSession, *, shows_early: bool) -> AsyncGenerator[bytes]:
         """Yield the poll as Server-Sent Events: now and after each change, until it has ended."""
         while True:
-            version, news, is_over = session.version, session.news, session.is_over
+            version, changed, is_over = session.version, session.changed, session.is_over
             body = orjson.dumps(self.describe(session, shows_early=shows_early))
             yield b"id: %d\ndata: %b\n\n" % (version, body)
             if is_over:
                 return
-            while not news.is_set():
+            while not changed.is_set():
                 try:
-                    await asyncio.wait_for(news.wait(), SAY_SOMETHING_EVERY_S)
+                    await asyncio.wait_for(changed.wait(), KEEPALIVE_INTERVAL_S)
                 except TimeoutError:
                     yield b": nothing new\n\n"
-            await asyncio.sleep(TELL_EVERY_S)
+            await asyncio.sleep(UPDATE_INTERVAL_S)
 
     def people(self, session: PollSession) -> list[dict[str, Any]]:
         """Return the predictions of all participants, in the order of arrival.
@@ -361,21 +361,22 @@ class PollSessions:
         if not self.has_login:
             return []
         return [
-            {"person": name, "answer": each.value, "answered_unix_s": each.answered_unix_s}
-            for name, each in session.poll.answers.items()
+            {"person": name, "answer": answer.value, "answered_unix_s": answer.answered_unix_s}
+            for name, answer in session.poll.answers.items()
         ]
 
-    def _rate_limited(self, session: PollSession, token: str) -> str:
+    def _check_rate(self, session: PollSession, token: str) -> str:
         if not TOKEN.fullmatch(token):
             raise ValueError("token must be 32 hexadecimal digits, which the page creates")
-        now, newest = time.monotonic(), session.newest
-        while newest and now - newest[0] > WITHIN_S:
-            newest.popleft()
-        if len(newest) >= MOST_ANONYMOUS:
+        now, answer_times = time.monotonic(), session.answer_times
+        while answer_times and now - answer_times[0] > RATE_WINDOW_S:
+            answer_times.popleft()
+        if len(answer_times) >= MAX_ANONYMOUS_ANSWERS:
             raise ValueError(
-                f"more than {MOST_ANONYMOUS} answers arrived within {WITHIN_S:g} seconds: try again"
+                f"more than {MAX_ANONYMOUS_ANSWERS} answers arrived within {RATE_WINDOW_S:g} seconds: "
+                "try again"
             )
-        newest.append(now)
+        answer_times.append(now)
         return token
 
     async def _begin_runs(self, session: PollSession) -> None:
@@ -410,7 +411,7 @@ class PollSessions:
             with rights.acting_as(teacher):
                 while not await asyncio.to_thread(self._has_ended, session.poll.run_ids[-1]):
                     await asyncio.to_thread(self._send_due_command, session.poll)
-                    await asyncio.sleep(LOOK_AT_RUN_EVERY_S)
+                    await asyncio.sleep(RUN_POLL_INTERVAL_S)
                 if len(session.poll.run_ids) < session.poll.num_runs:
                     await self._start_next(session)
                 else:
@@ -471,16 +472,16 @@ class PollSessions:
         write_json_atomically(path, content, mode=0o600)
 
     def _read_all(self) -> None:
-        found_sessions = []
+        sessions = []
         for path in self._folder.glob("*.json") if self._folder.is_dir() else []:
             try:
-                found = poll_from_json(read_json(path, must_be_ours=True))
-                if found.poll_id != path.stem:
-                    raise ValueError(f"the file contains the poll {found.poll_id!r}")
+                poll = poll_from_json(read_json(path, must_be_ours=True))
+                if poll.poll_id != path.stem:
+                    raise ValueError(f"the file contains the poll {poll.poll_id!r}")
             except (OSError, ValueError) as error:
                 print(f"The poll in {path.name} cannot be read: {explain(error)}.", flush=True)
                 continue
-            found_sessions.append(PollSession(found))
-            self._store.shown_to_all.update(found.run_ids)
-        found_sessions.sort(key=lambda session: session.poll.opened_unix_s)
-        self._sessions = {session.poll.poll_id: session for session in found_sessions}
+            sessions.append(PollSession(poll))
+            self._store.shown_to_all.update(poll.run_ids)
+        sessions.sort(key=lambda session: session.poll.opened_unix_s)
+        self._sessions = {session.poll.poll_id: session for session in sessions}

@@ -42,7 +42,7 @@ Question = Annotated[str, Limit(pattern=f"({'|'.join(map(str, range(MAX_QUESTION
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class StartedAttempt:
     """A run that a learner started with one choice of a question's attempt."""
 
     choice: Annotated[str, Limit(most=MAX_CHOICE_WORDS)]
@@ -59,7 +59,9 @@ class Record:
     isLocked: bool = False  # noqa: N815
     isStarted: bool = False  # noqa: N815
     runs: Annotated[list[RunId | None], Limit(most=MAX_RUNS)] = field(default_factory=list)
-    attempts: dict[Question, Annotated[list[Tried], Limit(most=MAX_ATTEMPTS)]] = field(default_factory=dict)
+    attempts: dict[Question, Annotated[list[StartedAttempt], Limit(most=MAX_ATTEMPTS)]] = field(
+        default_factory=dict
+    )
     answers: dict[Question, ChoiceIndex] = field(default_factory=dict)
     isDone: bool = False  # noqa: N815
     code: Annotated[str, Limit(most=MAX_CODE)] | None = None
@@ -90,33 +92,33 @@ def parse_record(raw: Any) -> Progress:
         raise ValueError(f"progress: {error}") from error
 
 
-def merge_records(known: Progress, reported: Progress) -> Progress:
+def merge_records(stored: Progress, reported: Progress) -> Progress:
     """Merge the stored progress with a page's report. The newer one has priority, but no started run is lost.
 
     Restarting a lesson begins a new round; reports about an earlier round are outdated.
     """
-    if reported["round"] != known["round"]:
-        return reported if reported["round"] > known["round"] else known
-    found = dict(reported)
-    if known["isLocked"]:
-        found |= {"isLocked": True, "prediction": known["prediction"], "poll": known["poll"]}
-    pairs = list(itertools.zip_longest(reported["runs"], known["runs"]))
-    found["runs"] = [new if new is not None else old for new, old in pairs]
+    if reported["round"] != stored["round"]:
+        return reported if reported["round"] > stored["round"] else stored
+    merged = dict(reported)
+    if stored["isLocked"]:
+        merged |= {"isLocked": True, "prediction": stored["prediction"], "poll": stored["poll"]}
+    pairs = list(itertools.zip_longest(reported["runs"], stored["runs"]))
+    merged["runs"] = [new if new is not None else old for new, old in pairs]
     # A page that does not know a run cannot have stopped the lesson.
     knows_less = any(new is None and old is not None for new, old in pairs)
-    found["isStarted"] = reported["isStarted"] or (known["isStarted"] and knows_less)
-    found["isDone"] = known["isDone"] or reported["isDone"]
-    found["attempts"] = {
-        number: _joined_attempts(known["attempts"].get(number, []), reported["attempts"].get(number, []))
-        for number in {**known["attempts"], **reported["attempts"]}
+    merged["isStarted"] = reported["isStarted"] or (stored["isStarted"] and knows_less)
+    merged["isDone"] = stored["isDone"] or reported["isDone"]
+    merged["attempts"] = {
+        number: _merge_attempts(stored["attempts"].get(number, []), reported["attempts"].get(number, []))
+        for number in {**stored["attempts"], **reported["attempts"]}
     }
-    found["answers"] = {**reported["answers"], **known["answers"]}
-    return found
+    merged["answers"] = {**reported["answers"], **stored["answers"]}
+    return merged
 
 
-def _joined_attempts(known: list[Any], reported: list[Any]) -> list[Any]:
-    ids = {each["runId"] for each in reported}
-    return [*(each for each in known if each["runId"] not in ids), *reported][-MAX_ATTEMPTS:]
+def _merge_attempts(stored: list[Any], reported: list[Any]) -> list[Any]:
+    ids = {attempt["runId"] for attempt in reported}
+    return [*(attempt for attempt in stored if attempt["runId"] not in ids), *reported][-MAX_ATTEMPTS:]
 
 
 FOLDER = "progress"
@@ -139,7 +141,7 @@ class ProgressFiles:
         """Return the current user's progress by lesson; empty without an account."""
         name = rights.current_user().name
         lessons = self._read(name)["lessons"] if name else {}
-        return {lesson: about["progress"] for lesson, about in lessons.items()}
+        return {lesson: entry["progress"] for lesson, entry in lessons.items()}
 
     def keep(self, lesson: str, reported: Any) -> Progress:
         """Merge a page's report into the current user's progress on a lesson; return the result.
@@ -151,20 +153,20 @@ class ProgressFiles:
         name = rights.current_user().name
         if not name:
             raise ValueError("without logins, progress is stored in the browser")
-        checked = parse_record(reported)
+        record = parse_record(reported)
         PROGRESS_RATE.count(self)
         with self._lock:
             content = self._read(name)
             lessons = content["lessons"]
-            known = lessons.pop(lesson, {"progress": empty_record(), "times": {}})
-            joined = merge_records(known["progress"], checked)
-            lessons[lesson] = {"progress": joined, "times": _times(known, joined)}
+            stored = lessons.pop(lesson, {"progress": empty_record(), "times": {}})
+            merged = merge_records(stored["progress"], record)
+            lessons[lesson] = {"progress": merged, "times": _times(stored, merged)}
             for oldest in list(lessons)[: max(0, len(lessons) - MAX_LESSONS)]:
                 del lessons[oldest]
             private_files.make_folder(self._folder.parent)
             private_files.make_folder(self._folder)
             write_json_atomically(self._path(name), content, mode=0o600)
-        return joined
+        return merged
 
     def everybody(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield each learner's name and stored progress by lesson."""
@@ -186,20 +188,20 @@ class ProgressFiles:
             print(f"The progress of {name} cannot be read: {error}.", flush=True)
             raw = {}
         lessons: dict[str, Any] = {}
-        kept = raw.get("lessons") if isinstance(raw, dict) else None
-        for lesson, about in kept.items() if isinstance(kept, dict) else ():
+        stored = raw.get("lessons") if isinstance(raw, dict) else None
+        for lesson, entry in stored.items() if isinstance(stored, dict) else ():
             try:
-                times = {key: float(about["times"][key]) for key in TIMES.values() if key in about["times"]}
-                lessons[lesson] = {"progress": parse_record(about["progress"]), "times": times}
+                times = {key: float(entry["times"][key]) for key in TIMES.values() if key in entry["times"]}
+                lessons[lesson] = {"progress": parse_record(entry["progress"]), "times": times}
             except (ValueError, LookupError, TypeError):
                 continue
         return {"lessons": lessons}
 
 
-def _times(known: dict[str, Any], joined: Progress) -> dict[str, float]:
-    before = known["times"] if joined["round"] == known["progress"]["round"] else {}
+def _times(stored: dict[str, Any], merged: Progress) -> dict[str, float]:
+    before = stored["times"] if merged["round"] == stored["progress"]["round"] else {}
     now = time.time()
-    return {key: before.get(key, now) for flag, key in TIMES.items() if joined[flag]}
+    return {key: before.get(key, now) for flag, key in TIMES.items() if merged[flag]}
 
 
 COLUMNS = (
@@ -226,10 +228,10 @@ def class_csv(people: Iterable[tuple[str, Mapping[str, Any]]], lessons: Sequence
     """
     by_name = {lesson.name: lesson for lesson in lessons}
     table: list[Sequence[Any]] = [COLUMNS]
-    for person, kept in people:
-        for name, about in sorted(kept.items()):
-            if about["progress"]["isLocked"] or about["progress"]["numTries"]:
-                row = _row(about["progress"], about["times"], by_name.get(name))
+    for person, entries in people:
+        for name, entry in sorted(entries.items()):
+            if entry["progress"]["isLocked"] or entry["progress"]["numTries"]:
+                row = _row(entry["progress"], entry["times"], by_name.get(name))
                 table.append((person, name, *row))
     return csv_rows(table)
 
@@ -237,52 +239,54 @@ def class_csv(people: Iterable[tuple[str, Mapping[str, Any]]], lessons: Sequence
 def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson | None) -> list[Any]:
     questions = lesson.questions if lesson is not None else ()
     answers = {int(number): index for number, index in progress["answers"].items()}
-    right = [number for number, about in enumerate(questions) if answers.get(number) == about.right]
-    listed = [
-        f"{number + 1}: {_choice(questions[number], index) if number < len(questions) else index + 1}"
+    correct = [number for number, question in enumerate(questions) if answers.get(number) == question.right]
+    answer_texts = [
+        f"{number + 1}: {_choice_text(questions[number], index) if number < len(questions) else index + 1}"
         for number, index in sorted(answers.items())
     ]
-    predicted, is_right = _prediction(progress["prediction"], lesson)
+    predicted, is_right = _prediction_text(progress["prediction"], lesson)
     return [
         predicted,
         is_right,
-        *(_time(times.get(key)) for key in ("predicted_unix_s", "started_unix_s", "done_unix_s")),
+        *(_format_time(times.get(key)) for key in ("predicted_unix_s", "started_unix_s", "done_unix_s")),
         len(answers),
-        len(right) if lesson is not None else None,
+        len(correct) if lesson is not None else None,
         len(questions) if lesson is not None else None,
-        "; ".join(listed),
+        "; ".join(answer_texts),
         progress["poll"],
         " ".join(run_id for run_id in progress["runs"] if run_id),
         progress["numTries"] or None,
     ]
 
 
-def _prediction(value: Any, lesson: Lesson | None) -> tuple[str | None, str | None]:
+def _prediction_text(value: Any, lesson: Lesson | None) -> tuple[str | None, str | None]:
     """Return a prediction as text, and whether it was correct; None for a curve and for a lesson in code."""
     if value is None:
         return None, None
     if isinstance(value, list):
-        return " ".join(f"{each:.4g}" for each in value), None
+        return " ".join(f"{number:.4g}" for number in value), None
     if lesson is None or isinstance(lesson.prediction, DrawnCurve):
         return str(value), None
-    return _choice(lesson.prediction, value), "yes" if value == lesson.prediction.right else "no"
+    return _choice_text(lesson.prediction, value), "yes" if value == lesson.prediction.right else "no"
 
 
-def _choice(about: Choice, index: Any) -> str:
-    return plain_text(about.choices[index]) if 0 <= index < len(about.choices) else f"choice {index + 1}"
+def _choice_text(question: Choice, index: Any) -> str:
+    return (
+        plain_text(question.choices[index]) if 0 <= index < len(question.choices) else f"choice {index + 1}"
+    )
 
 
 def plain_text(tree: Tree) -> str:
     """Return the text of a paragraph's content, without markup."""
-    return "".join(part if isinstance(part, str) else _inside(part) for part in tree)
+    return "".join(part if isinstance(part, str) else _inline_text(part) for part in tree)
 
 
-def _inside(part: Sequence[Any]) -> str:
+def _inline_text(part: Sequence[Any]) -> str:
     last = part[-1]
     return last if isinstance(last, str) else plain_text(last)
 
 
-def _time(unix_s: float | None) -> str | None:
+def _format_time(unix_s: float | None) -> str | None:
     if unix_s is None:
         return None
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -322,8 +326,8 @@ def make_router(files: ProgressFiles, library: Library, *, has_login: bool) -> R
             raise HTTPException(
                 status_code=404, detail="this page has no logins, so it does not know the progress of users"
             )
-        made = class_csv(files.everybody(), library.read()[0])
+        csv = class_csv(files.everybody(), library.read()[0])
         headers = {"Content-Disposition": 'attachment; filename="lessons.csv"'}
-        return Response(made, media_type="text/csv; charset=utf-8", headers=headers)
+        return Response(csv, media_type="text/csv; charset=utf-8", headers=headers)
 
     return router

@@ -83,14 +83,14 @@ def read(text: str) -> Reading:
         table = symtable.symtable(text, "script", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        words = getattr(error, "msg", None) or str(error)
-        message = f"Line {line}: {words}."
+        detail = getattr(error, "msg", None) or str(error)
+        message = f"Line {line}: {detail}."
         return Reading(problem=message, marks=(Mark(line=line, message=message, level="error"),))
     facts = Facts(tree, table)
-    start, why = facts.start()
+    start, reason = facts.start()
     return Reading(
         start=start,
-        why=why,
+        why=reason,
         num_ranks=facts.num_ranks(),
         options=tuple(_options(tree))[:MAX_OPTIONS],
         marks=tuple(facts.gpu_marks()),
@@ -102,7 +102,7 @@ def read(text: str) -> Reading:
     )
 
 
-def _called(node: ast.Call) -> str:
+def _called_name(node: ast.Call) -> str:
     """Return the dotted name of the called function, or ""."""
     parts: list[str] = []
     function: ast.expr = node.func
@@ -117,7 +117,7 @@ def _called(node: ast.Call) -> str:
 
 
 def _keyword(node: ast.Call, name: str) -> ast.expr | None:
-    return next((each.value for each in node.keywords if each.arg == name), None)
+    return next((keyword.value for keyword in node.keywords if keyword.arg == name), None)
 
 
 def _constant(node: ast.expr | None) -> Any:
@@ -128,12 +128,12 @@ def _constant(node: ast.expr | None) -> Any:
         value = _constant(node.operand)
         return -value if isinstance(value, int | float) else None
     if isinstance(node, ast.List | ast.Tuple):
-        return [_constant(each) for each in node.elts]
+        return [_constant(item) for item in node.elts]
     return None
 
 
 # Names of variables whose numbers select a GPU, as in `.to(rank)`.
-_NAMES_OF_GPUS = ("rank", "local_rank", "gpu", "gpu_id", "device_id")
+_GPU_VARIABLES = ("rank", "local_rank", "gpu", "gpu_id", "device_id")
 
 
 @dataclass
@@ -149,17 +149,17 @@ class Facts:
     def __post_init__(self) -> None:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
-                self.calls.append((_called(node), node))
+                self.calls.append((_called_name(node), node))
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 self.imported |= {alias.name.partition(".")[0] for alias in node.names}
                 if isinstance(node, ast.ImportFrom) and node.module:
                     self.imported.add(node.module.partition(".")[0])
         self.functions = {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
 
-    def first(self, *ends: str) -> ast.Call | None:
+    def first(self, *names: str) -> ast.Call | None:
         """Return the first call of a function with one of these names."""
-        found = [call for name, call in self.calls if name.rpartition(".")[2] in ends]
-        return min(found, key=lambda call: call.lineno, default=None)
+        matches = [call for name, call in self.calls if name.rpartition(".")[2] in names]
+        return min(matches, key=lambda call: call.lineno, default=None)
 
     def reads(self, *names: str) -> bool:
         """True if the script contains a string with one of these names."""
@@ -179,36 +179,36 @@ class Facts:
         process = next((call for name, call in self.calls if name.rpartition(".")[2] == "Process"), None)
         if process is not None and self.first("init_process_group") is not None:
             return "python", f"Started with python: line {process.lineno} starts the ranks (Process)."
-        launch = self.first("notebook_launcher", "elastic_launch")
-        if launch is not None:
-            return "python", f"Started with python: line {launch.lineno} starts the ranks."
-        begin = self.first("init_process_group")
-        if begin is None:
+        launcher = self.first("notebook_launcher", "elastic_launch")
+        if launcher is not None:
+            return "python", f"Started with python: line {launcher.lineno} starts the ranks."
+        init_call = self.first("init_process_group")
+        if init_call is None:
             if self.first("Trainer", "Accelerator", "fully_shard", "init_device_mesh") is not None:
                 return (
                     "torchrun",
                     "Started with torchrun: the script's library joins the ranks that torchrun starts.",
                 )
-            for_ranks = self.first("DistributedDataParallel", "DDP", "DistributedSampler", "get_rank")
-            if for_ranks is not None:
-                why = f"line {for_ranks.lineno} uses ranks, and another file may create the process group"
-                return "torchrun", f"Started with torchrun: {why}."
+            rank_call = self.first("DistributedDataParallel", "DDP", "DistributedSampler", "get_rank")
+            if rank_call is not None:
+                reason = f"line {rank_call.lineno} uses ranks, and another file may create the process group"
+                return "torchrun", f"Started with torchrun: {reason}."
             return (
                 "python",
                 "Started with python: the script has no process group, so it is a single process.",
             )
-        if _keyword(begin, "rank") is not None and not self.reads("RANK", "LOCAL_RANK"):
-            why = f"line {begin.lineno} needs rank and world_size, which torchrun provides"
-            return "torchrun", f"Started with torchrun: {why}."
-        why = f"line {begin.lineno} joins the ranks that torchrun starts"
-        return "torchrun", f"Started with torchrun: {why}."
+        if _keyword(init_call, "rank") is not None and not self.reads("RANK", "LOCAL_RANK"):
+            reason = f"line {init_call.lineno} needs rank and world_size, which torchrun provides"
+            return "torchrun", f"Started with torchrun: {reason}."
+        reason = f"line {init_call.lineno} joins the ranks that torchrun starts"
+        return "torchrun", f"Started with torchrun: {reason}."
 
     def num_ranks(self) -> int | None:
         """Return the number of ranks in the script's source, or None."""
-        spawn, begin = self.first("spawn", "start_processes"), self.first("init_process_group")
-        if self.start()[0] == "python" and spawn is None and begin is None:
+        spawn, init_call = self.first("spawn", "start_processes"), self.first("init_process_group")
+        if self.start()[0] == "python" and spawn is None and init_call is None:
             return 1
-        for call, name in ((spawn, "nprocs"), (begin, "world_size")):
+        for call, name in ((spawn, "nprocs"), (init_call, "world_size")):
             value = None if call is None else self._number(_keyword(call, name))
             if value is not None and 1 <= value <= 1024:
                 return value
@@ -216,12 +216,12 @@ class Facts:
 
     def _number(self, node: ast.expr | None) -> int | None:
         if isinstance(node, ast.Name):
-            for each in ast.walk(self.tree):
-                is_it = isinstance(each, ast.Assign) and any(
-                    isinstance(target, ast.Name) and target.id == node.id for target in each.targets
+            for statement in ast.walk(self.tree):
+                is_assignment = isinstance(statement, ast.Assign) and any(
+                    isinstance(target, ast.Name) and target.id == node.id for target in statement.targets
                 )
-                if is_it and isinstance(found := _constant(each.value), int):  # type: ignore[attr-defined]
-                    return found
+                if is_assignment and isinstance(number := _constant(statement.value), int):  # type: ignore[attr-defined]
+                    return number
             return None
         value = _constant(node)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -231,50 +231,55 @@ class Facts:
     def gpu_marks(self) -> Iterator[Mark]:
         seen = set()
         for name, call in sorted(self.calls, key=lambda item: item[1].lineno):
-            what = self._gpu_request(name, call)
-            if what and (call.lineno, what) not in seen:
-                seen.add((call.lineno, what))
-                yield Mark(line=call.lineno, message=what, level="gpu")
+            message = self._gpu_request(name, call)
+            if message and (call.lineno, message) not in seen:
+                seen.add((call.lineno, message))
+                yield Mark(line=call.lineno, message=message, level="gpu")
 
     def _gpu_request(self, name: str, call: ast.Call) -> str:
-        end = name.rpartition(".")[2]
-        values = [*call.args, *(each.value for each in call.keywords if each.arg in ("device", "backend"))]
-        if end == "init_process_group" and any(_constant(self._resolved(each)) == "nccl" for each in values):
+        function = name.rpartition(".")[2]
+        values = [
+            *call.args,
+            *(keyword.value for keyword in call.keywords if keyword.arg in ("device", "backend")),
+        ]
+        if function == "init_process_group" and any(
+            _constant(self._resolve(value)) == "nccl" for value in values
+        ):
             return "requests NCCL, which needs GPUs"
-        if isinstance(call.func, ast.Attribute) and end == "cuda":
+        if isinstance(call.func, ast.Attribute) and function == "cuda":
             return ".cuda() needs a GPU"
         if name.endswith("cuda.set_device"):
             return "set_device needs a GPU"
-        if end == "to" and any(self._is_gpu(each) for each in call.args[:1]):
+        if function == "to" and any(self._is_gpu(value) for value in call.args[:1]):
             return ".to(…) needs a GPU"
-        if end in ("DistributedDataParallel", "DDP") and _keyword(call, "device_ids") is not None:
+        if function in ("DistributedDataParallel", "DDP") and _keyword(call, "device_ids") is not None:
             return "device_ids needs a GPU"
-        if any(self._is_gpu(each.value) for each in call.keywords if each.arg == "device"):
+        if any(self._is_gpu(keyword.value) for keyword in call.keywords if keyword.arg == "device"):
             return "requests a tensor on a GPU"
         return ""
 
-    def _resolved(self, node: ast.expr) -> ast.expr:
+    def _resolve(self, node: ast.expr) -> ast.expr:
         """Return the value of a global name that is assigned once at the top of the script."""
         if isinstance(node, ast.Name):
-            found = [
-                each.value
-                for each in self.tree.body
-                if isinstance(each, ast.Assign)
-                and any(isinstance(target, ast.Name) and target.id == node.id for target in each.targets)
+            values = [
+                statement.value
+                for statement in self.tree.body
+                if isinstance(statement, ast.Assign)
+                and any(isinstance(target, ast.Name) and target.id == node.id for target in statement.targets)
             ]
-            if len(found) == 1:
-                return found[0]
+            if len(values) == 1:
+                return values[0]
         return node
 
     def _is_gpu(self, node: ast.expr) -> bool:
         """True if an argument certainly selects a GPU: "cuda…", or the rank in `.to(rank)`."""
-        is_rank = isinstance(node, ast.Name) and node.id.lower() in _NAMES_OF_GPUS
-        node = self._resolved(node)
+        is_rank = isinstance(node, ast.Name) and node.id.lower() in _GPU_VARIABLES
+        node = self._resolve(node)
         if isinstance(node, ast.IfExp):
             return False  # a condition selects "cuda" only if a GPU exists
         if isinstance(node, ast.JoinedStr):
             node = node.values[0] if node.values else node
-        if isinstance(node, ast.Call) and _called(node) == "torch.device":
+        if isinstance(node, ast.Call) and _called_name(node) == "torch.device":
             return bool(node.args) and self._is_gpu(node.args[0])
         text = _constant(node)
         return text.startswith("cuda") if isinstance(text, str) else is_rank
@@ -294,27 +299,29 @@ class Facts:
                 for symbol in table.get_symbols()
                 if symbol.is_declared_global() and symbol.is_assigned()
             }
-        looked_up = {
+        referenced = {
             symbol.get_name()
             for number, table in enumerate(tables)
             for symbol in table.get_symbols()
             if symbol.is_referenced() and (number == 0 or symbol.is_global())
         }
-        missing = looked_up - defined - _BUILTINS
+        missing = referenced - defined - _BUILTINS
         used = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id in missing]
         used.sort(key=lambda node: (node.lineno, node.col_offset))
         return list(dict.fromkeys(node.id for node in used))
 
-    def uncalled(self, what: str = "backward") -> str | None:
-        """Return a function that calls `what` (by default `backward`) and is never called, or None."""
+    def uncalled(self, callee: str = "backward") -> str | None:
+        """Return a function that calls `callee` (by default `backward`) and is never called, or None."""
         used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
         if "globals" in used:
             return None  # the script may call any function by its name
         for name, function in self.functions.items():
             calls = (
-                _called(node).rpartition(".")[2] for node in ast.walk(function) if isinstance(node, ast.Call)
+                _called_name(node).rpartition(".")[2]
+                for node in ast.walk(function)
+                if isinstance(node, ast.Call)
             )
-            if name not in used and what in calls:
+            if name not in used and callee in calls:
                 return name
         return None
 
@@ -333,14 +340,14 @@ def _is_defined(symbol: symtable.Symbol) -> bool:
 
 
 _KINDS = {"int": "whole", "INT": "whole", "float": "number", "FLOAT": "number"}
-_BY_DEFAULT = {int: "whole", float: "number"}
+_KIND_BY_DEFAULT = {int: "whole", float: "number"}
 # Actions of argparse for which a form has no field.
-_NOT_FIELDS = ("help", "version", "append", "extend", "count")
+_UNSUPPORTED_ACTIONS = ("help", "version", "append", "extend", "count")
 
 
 def _options(tree: ast.Module) -> Iterator[Option]:
     for node in ast.walk(tree):
-        name = _called(node) if isinstance(node, ast.Call) else ""
+        name = _called_name(node) if isinstance(node, ast.Call) else ""
         is_click = name in ("click.option", "click.argument", "option")
         if is_click or name.endswith(".add_argument"):
             assert isinstance(node, ast.Call)
@@ -353,22 +360,22 @@ def _option(node: ast.Call, *, is_click: bool) -> Option | None:
     names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     flag = next((name for name in names if name.startswith("--")), names[0] if names else "")
     action_node = _keyword(node, "action")
-    action = _constant(action_node) or _named(action_node)
+    action = _constant(action_node) or _last_name(action_node)
     choices, nargs, required, default, help_text = (
         _constant(_keyword(node, name)) for name in ("choices", "nargs", "required", "default", "help")
     )
     kind_node = _keyword(node, "type")
-    is_positional = _called(node) == "click.argument" if is_click else not flag.startswith("-")
+    is_positional = _called_name(node) == "click.argument" if is_click else not flag.startswith("-")
     is_switch = action in ("store_true", "store_false", "BooleanOptionalAction")
     if action == "BooleanOptionalAction" and default is True:
         flag = f"--no-{flag.removeprefix('--')}"
-    if not flag or action in _NOT_FIELDS or not (is_positional or flag.startswith("-")):
+    if not flag or action in _UNSUPPORTED_ACTIONS or not (is_positional or flag.startswith("-")):
         return None
     if is_click:
         is_switch = _constant(_keyword(node, "is_flag")) is True or "/" in flag
-        flag, _, other = flag.partition("/")
-        flag = other if other and default is True else flag
-        if isinstance(kind_node, ast.Call) and _called(kind_node).endswith("Choice") and kind_node.args:
+        flag, _, off_flag = flag.partition("/")
+        flag = off_flag if off_flag and default is True else flag
+        if isinstance(kind_node, ast.Call) and _called_name(kind_node).endswith("Choice") and kind_node.args:
             choices = _constant(kind_node.args[0])
     is_list = nargs in ("+", "*") or isinstance(nargs, int)
     if is_list and isinstance(default, list):
@@ -376,13 +383,13 @@ def _option(node: ast.Call, *, is_click: bool) -> Option | None:
     if isinstance(default, float) and not math.isfinite(default):
         default = None
     offered: Sequence[Any] = choices if isinstance(choices, list) and None not in choices else ()
-    type_name = _named(kind_node)
-    kind = _KINDS.get(type_name, "text") if type_name else _BY_DEFAULT.get(type(default), "text")
+    type_name = _last_name(kind_node)
+    kind = _KINDS.get(type_name, "text") if type_name else _KIND_BY_DEFAULT.get(type(default), "text")
     return Option(
         flag=flag[:100],
         kind="switch" if is_switch else "choice" if offered else kind,
         default=default if isinstance(default, str | int | float | bool) else None,
-        choices=tuple(str(each)[:100] for each in offered)[:50],
+        choices=tuple(str(choice)[:100] for choice in offered)[:50],
         help=help_text[:MAX_TEXT] if isinstance(help_text, str) else "",
         is_required=required is True or (is_positional and required is None and nargs not in ("?", "*")),
         is_positional=is_positional,
@@ -390,6 +397,6 @@ def _option(node: ast.Call, *, is_click: bool) -> Option | None:
     )
 
 
-def _named(node: ast.expr | None) -> str:
+def _last_name(node: ast.expr | None) -> str:
     """Return the last name of `NAME` or `MODULE.NAME`, or ""."""
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")

@@ -43,7 +43,7 @@ CHECKS_RATE = Rate("a check of an interpreter", 10)
 RUNS_SCRIPTS = "who may run scripts"
 CHECK_TIMEOUT_S = 90.0
 OLDEST_TORCH = (2, 4)
-_ABOUT_PYTHON = (
+_PRINT_VERSIONS = (
     "import json, sys, torch; from trainers.watch import recorder; "
     "print(json.dumps({'python': sys.version.split()[0], 'torch': torch.__version__, "
     "'gpus': torch.cuda.device_count()}))"
@@ -56,7 +56,9 @@ _FIELDS = frozenset(
     }
 )  # fmt: skip
 # Fields of the configuration that select where a run trains, for engines with such fields.
-_WHERE = tuple(name for name, setting in config_module.settings().items() if setting.topic == "where")
+_LOCATION_FIELDS = tuple(
+    name for name, setting in config_module.settings().items() if setting.topic == "where"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +135,7 @@ class ScriptApi:
             "most_ranks": machine.max_ranks("auto"),
             "ranks": machine.default_ranks(),
             "place": machine.place,
-            "where": self._where(),
+            "where": self._location_controls(),
             "may_name_paths": self.rules.is_one_users,
             "most_bytes": MAX_SENT_BYTES,
             "python": sys.executable,
@@ -156,14 +158,14 @@ class ScriptApi:
             files, entry, folder = self._from_path(path)
         else:
             files, entry, folder = files_of_zip(zip_base64), None, ""
-        return {"files": _as_text(files), "entry": entry or _likely_entry(files), "folder": folder}
+        return {"files": _to_text(files), "entry": entry or _guess_entry(files), "folder": folder}
 
     @operation(method_checks=RUNS_SCRIPTS, rate=CHECKS_RATE)
     def check_python(self, path: str) -> dict[str, Any]:
         """Start an interpreter once; return its versions of Python and torch and its number of GPUs."""
         self.rules.check(self.store.class_settings)
         refuse_paths(self.rules, {"python": path})
-        return _about_python(path or sys.executable)
+        return _read_versions(path or sys.executable)
 
     @operation(method_checks=RUNS_SCRIPTS, rate=STARTS_RATE, counts_itself=True, workers=STARTS)
     def start_script(self, script: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +186,7 @@ class ScriptApi:
         files = code_module.read(run.path)
         return {
             "run_id": run.run_id,
-            "files": _as_text(files),
+            "files": _to_text(files),
             "entry": config.script,
             "arguments": config.script_arguments,
             "ranks": config.nproc_per_node,
@@ -195,10 +197,10 @@ class ScriptApi:
             "on_cpu": config.script_on_cpu,
             "name": config.name,
             "checkpoint_every_steps": config.checkpoint_every_steps,
-            **{name: getattr(config, name) for name in _WHERE},
+            **{name: getattr(config, name) for name in _LOCATION_FIELDS},
         }
 
-    def _where(self) -> list[dict[str, Any]]:
+    def _location_controls(self) -> list[dict[str, Any]]:
         """Return the fields that select where a run trains, for controls."""
         settings = config_module.settings()
         return [
@@ -206,12 +208,12 @@ class ScriptApi:
                 "name": name,
                 "label": settings[name].label,
                 "help": settings[name].help,
-                "default": asked.default,
-                "choices": [[choice.value, choice.label] for choice in asked.choices],
-                "is_several": asked.is_several,
+                "default": field.default,
+                "choices": [[choice.value, choice.label] for choice in field.choices],
+                "is_several": field.is_several,
                 "is_number": config_module.type_of(name)[0] is not str,
             }
-            for name, asked in self.scheduler.placement_fields().items()
+            for name, field in self.scheduler.placement_fields().items()
         ]
 
     def plan(self, script: Mapping[str, Any]) -> ScriptPlan:
@@ -220,7 +222,7 @@ class ScriptApi:
         Raises:
             ConfigError, ValueError: naming the field, its value and the allowed values.
         """
-        fields = {*_FIELDS, *_WHERE}
+        fields = {*_FIELDS, *_LOCATION_FIELDS}
         unknown = [name for name in script if name not in fields]
         if unknown:
             allowed = f"no field of this name; the fields are {', '.join(sorted(fields))}"
@@ -228,7 +230,7 @@ class ScriptApi:
         refuse_paths(self.rules, script)
         folder = str(script.get("folder") or "")
         files = _from_request(script.get("files"))
-        entry = str(script.get("entry") or "") or _likely_entry(files) or ""
+        entry = str(script.get("entry") or "") or _guess_entry(files) or ""
         code_module.check(files, entry)
         text = files[entry].decode("utf-8", errors="replace")
         reading = reader.read(text)
@@ -238,8 +240,10 @@ class ScriptApi:
             files = {**files, "watch.py": _WATCH_MODULE.read_bytes()}
         if folder and not Path(folder).expanduser().is_dir():
             raise ConfigError([Problem(field="folder", value=folder, allowed="a folder on this machine")])
-        where = {name: script[name] for name in _WHERE if script.get(name) not in (None, "")}
-        machine = self.scheduler.capacity(config_module.parse(where))
+        location_fields = {
+            name: script[name] for name in _LOCATION_FIELDS if script.get(name) not in (None, "")
+        }
+        machine = self.scheduler.capacity(config_module.parse(location_fields))
         on_cpu = script.get("on_cpu", False)
         has_gpus = machine.num_gpus > 0 and on_cpu is not True
         raw = {
@@ -251,7 +255,7 @@ class ScriptApi:
             "on_hang": script.get("on_hang") or "wait",
             "hang_timeout_s": script.get("hang_timeout_s") or 20,
             "checkpoint_every_steps": script.get("checkpoint_every_steps") or None,
-            **where,
+            **location_fields,
             "script": entry,
             "script_arguments": script.get("arguments") or "",
             "script_start": script.get("start") or reading.start,
@@ -292,18 +296,18 @@ class ScriptApi:
     def _from_path(self, path: str) -> tuple[dict[str, bytes], str, str]:
         """Return the files of a script or a folder on this machine, the entry file, and the folder."""
         refuse_paths(self.rules, {"path": path})
-        place = Path(plain_path(path)).expanduser().absolute()
-        if place.is_file():
-            return code_module.read_folder(place.parent, place), place.name, str(place.parent)
-        if not place.is_dir():
+        location = Path(plain_path(path)).expanduser().absolute()
+        if location.is_file():
+            return code_module.read_folder(location.parent, location), location.name, str(location.parent)
+        if not location.is_dir():
             allowed = "a .py file or a folder on this machine"
             raise ConfigError([Problem(field="path", value=path, allowed=allowed)])
-        entries = [each for each in sorted(place.glob("*.py")) if each.is_file()]
+        entries = [file for file in sorted(location.glob("*.py")) if file.is_file()]
         if not entries:
             allowed = "a folder that contains a .py file"
             raise ConfigError([Problem(field="path", value=path, allowed=allowed)])
-        files = code_module.read_folder(place, entries[0])
-        return files, _likely_entry(files) or entries[0].name, str(place)
+        files = code_module.read_folder(location, entries[0])
+        return files, _guess_entry(files) or entries[0].name, str(location)
 
 
 def refuse_paths(rules: ScriptRules, script: Mapping[str, Any]) -> None:
@@ -317,24 +321,24 @@ def refuse_paths(rules: ScriptRules, script: Mapping[str, Any]) -> None:
             raise ConfigError([Problem(field=name, value=script[name], allowed=allowed)])
 
 
-def _from_request(sent: Any) -> dict[str, bytes]:
+def _from_request(value: Any) -> dict[str, bytes]:
     """Return the files of a request: text, or `{"base64": …}`."""
-    if not isinstance(sent, Mapping) or not sent:
+    if not isinstance(value, Mapping) or not value:
         allowed = 'an object of file names with their text, or {"base64": "…"}'
-        raise ConfigError([Problem(field="files", value=sent, allowed=allowed)])
+        raise ConfigError([Problem(field="files", value=value, allowed=allowed)])
     files = {}
-    for name, content in sent.items():
+    for name, content in value.items():
         if isinstance(content, str):
             files[str(name)] = content.encode()
         elif isinstance(content, Mapping) and isinstance(content.get("base64"), str):
-            files[str(name)] = _decoded(content["base64"])
+            files[str(name)] = _decode(content["base64"])
         else:
             allowed = f'the text of {str(name)[:100]}, or {{"base64": "…"}}'
             raise ConfigError([Problem(field="files", value=content, allowed=allowed)])
     return files
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -346,10 +350,12 @@ def files_of_zip(text: str) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     size = 0
     try:
-        with zipfile.ZipFile(io.BytesIO(_decoded(text))) as archive:
+        with zipfile.ZipFile(io.BytesIO(_decode(text))) as archive:
             for info in archive.infolist():
-                hidden = any(part.startswith((".", "__")) for part in PurePosixPath(info.filename).parts[:-1])
-                if info.is_dir() or hidden or len(files) > code_module.MAX_FILES:
+                is_hidden = any(
+                    part.startswith((".", "__")) for part in PurePosixPath(info.filename).parts[:-1]
+                )
+                if info.is_dir() or is_hidden or len(files) > code_module.MAX_FILES:
                     continue
                 # Measure the real size, because a zip bomb declares another size.
                 with archive.open(info) as file:
@@ -372,37 +378,37 @@ def _without_common_folder(files: dict[str, bytes]) -> dict[str, bytes]:
     return files
 
 
-def _likely_entry(files: Mapping[str, bytes]) -> str | None:
+def _guess_entry(files: Mapping[str, bytes]) -> str | None:
     """Return the .py file that is most likely the one to start."""
     names = [name for name in files if name.endswith(".py")]
-    usual = ("train.py", "main.py", "train_ddp.py", "run.py")
-    for name in (*usual, *names):
-        if name in files and (name in usual or b"__main__" in files[name]):
+    usual_names = ("train.py", "main.py", "train_ddp.py", "run.py")
+    for name in (*usual_names, *names):
+        if name in files and (name in usual_names or b"__main__" in files[name]):
             return name
-    at_top = [name for name in names if "/" not in name]
-    return next(iter(at_top or names), None)
+    top_level = [name for name in names if "/" not in name]
+    return next(iter(top_level or names), None)
 
 
-def _as_text(files: Mapping[str, bytes]) -> dict[str, Any]:
+def _to_text(files: Mapping[str, bytes]) -> dict[str, Any]:
     """Return files as JSON values: text, or `{"base64": …}` if they are not UTF-8."""
-    found: dict[str, Any] = {}
+    texts: dict[str, Any] = {}
     for name, content in files.items():
         try:
-            found[name] = content.decode()
+            texts[name] = content.decode()
         except UnicodeDecodeError:
-            found[name] = {"base64": base64.b64encode(content).decode()}
-    return found
+            texts[name] = {"base64": base64.b64encode(content).decode()}
+    return texts
 
 
-def _about_python(path: str) -> dict[str, Any]:
+def _read_versions(path: str) -> dict[str, Any]:
     """Start an interpreter; return its versions, or raise ValueError with the reason."""
     program = Path(plain_path(path)).expanduser()
     allowed = "the path of a python with torch 2.4 or newer and Python 3.11 or newer"
     if not program.is_absolute() or not os.access(program, os.X_OK) or program.is_dir():
         raise ConfigError([Problem(field="python", value=path, allowed=allowed)])
     try:
-        done = subprocess.run(
-            [str(program), "-c", _ABOUT_PYTHON],
+        process = subprocess.run(
+            [str(program), "-c", _PRINT_VERSIONS],
             env=environment.for_a_child({"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1"}),
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -411,17 +417,17 @@ def _about_python(path: str) -> dict[str, Any]:
             timeout=CHECK_TIMEOUT_S,
             check=False,
         )
-        about: dict[str, Any] = (
-            json.loads(done.stdout.strip().splitlines()[-1]) if not done.returncode else {}
+        versions: dict[str, Any] = (
+            json.loads(process.stdout.strip().splitlines()[-1]) if not process.returncode else {}
         )
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         allowed = f"{allowed} ({explain(error)})"
         raise ConfigError([Problem(field="python", value=path, allowed=allowed)]) from error
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["the interpreter printed no error"])[-1][:300]
-        raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({last})")])
-    version = tuple(int(part) for part in str(about["torch"]).split("+")[0].split(".")[:2])
+    if process.returncode != 0:
+        last_line = (process.stderr.strip().splitlines() or ["the interpreter printed no error"])[-1][:300]
+        raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({last_line})")])
+    version = tuple(int(part) for part in str(versions["torch"]).split("+")[0].split(".")[:2])
     if version < OLDEST_TORCH:
-        has = f"it has torch {about['torch']}"
-        raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({has})")])
-    return {**about, "path": str(program)}
+        reason = f"it has torch {versions['torch']}"
+        raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({reason})")])
+    return {**versions, "path": str(program)}

@@ -127,7 +127,7 @@ def test_without_logins_there_are_no_polls_unless_asked_for(tmp_path: Path) -> N
 def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(polls, "MOST_ANONYMOUS", 3)
+    monkeypatch.setattr(polls, "MAX_ANONYMOUS_ANSWERS", 3)
     with served(tmp_path, has_anonymous_polls=True) as (teacher, phone):
         poll_id = teacher.ask("open_poll", "batch")["poll_id"]
         token = secrets.token_hex(16)

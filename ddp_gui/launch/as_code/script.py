@@ -25,7 +25,7 @@ SHARDED = ("zero2", "zero3")
 WRAPPED = ("ddp", "zero1")
 STRATEGIES = (*WRAPPED, *SHARDED, "tensor")
 # Same limit as in trainers/evaluation.py: without gradients, a batch can be larger.
-MOST_EVALUATED, WIDENING, MOST_SCORES = 256, 8, 2**26
+MAX_EVALUATED, WIDENING, MAX_SCORES = 256, 8, 2**26
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
 SAME = "On CPU ranks in fp32, with as many ranks and threads, its losses have the same bits as the run's."
 CLOSE = "On CPU ranks in fp32, its losses differ from the run's by about 1e-6: sums in another order."
@@ -98,7 +98,10 @@ class Script:
     @property
     def body(self) -> str:
         """The text after the docstring."""
-        parts = [f"# {each.title}\n{each.text}" if each.title else each.text for each in self.sections]
+        parts = [
+            f"# {section.title}\n{section.text}" if section.title else section.text
+            for section in self.sections
+        ]
         return spaced("\n\n".join(parts))
 
 
@@ -119,24 +122,24 @@ def write(
     Raises:
         NotAsCodeError: if a part of it cannot be written; the message is the reason.
     """
-    _refuse(config)
+    _check_supported(config)
     data = data_module.data_code(config, dataset)
     model = models.model_code(config.model, config.model_size, data.shape)
-    values = _values(config, dataset, data, model, config.num_replicas(strategy.ranks_per_replica))
-    first, *rest = _HEADING.split(render("train.py", **values, num_threads=num_threads))
+    values = _template_values(config, dataset, data, model, config.num_replicas(strategy.ranks_per_replica))
+    first, *parts = _HEADING.split(render("train.py", **values, num_threads=num_threads))
     sections = [
         Section(title=title, text=text)
-        for title, text in zip(rest[::2], rest[1::2], strict=True)
+        for title, text in zip(parts[::2], parts[1::2], strict=True)
         if text.strip()
     ]
-    imports = imports_of("\n".join([first, *rest]))
+    imports = imports_of("\n".join([first, *parts]))
     return Script(
         header=_header(config, dataset, data, run_id),
         sections=(Section(title="", text=f"{imports}\n\n{first}"), *sections),
     )
 
 
-def _refuse(config: Config) -> None:
+def _check_supported(config: Config) -> None:
     name = config.strategy
     if config.start_from:
         raise NotAsCodeError(
@@ -153,7 +156,7 @@ def _refuse(config: Config) -> None:
         raise NotAsCodeError("Gradient compression to bf16 cannot be exported as code: choose fp16, or none.")
 
 
-def _values(
+def _template_values(
     config: Config, dataset: Dataset, data: DataCode, model: ModelCode, num_replicas: int
 ) -> dict[str, Any]:
     """Return the derived values for the template, in addition to `config`, `data` and `model`."""
@@ -211,8 +214,8 @@ def _is_uneven(config: Config, dataset: Dataset, num_replicas: int) -> bool:
 
 def _evaluation_batch(config: Config, dataset: Dataset, data: DataCode) -> int:
     length = data.shape.inputs[0] if dataset.task == data_module.TEXT else 1
-    fitting = MOST_SCORES // max(1, dataset.num_classes * length)
-    return max(config.batch_size, min(MOST_EVALUATED, WIDENING * config.batch_size, fitting))
+    fitting = MAX_SCORES // max(1, dataset.num_classes * length)
+    return max(config.batch_size, min(MAX_EVALUATED, WIDENING * config.batch_size, fitting))
 
 
 def _loader_options(config: Config) -> list[str]:
@@ -245,8 +248,8 @@ def _optimizer_options(config: Config, *, shares_data: bool, has_ranks: bool) ->
     if config.optimizer == "sgd":
         options.append(f"momentum={config.momentum!r}")
         options += ["nesterov=True"] if config.nesterov and config.momentum > 0 else []
-    is_in_pieces = has_ranks and config.strategy not in WRAPPED
-    if not (config.optimizer == "sgd" and is_in_pieces):  # torch has a fused SGD for plain tensors only
+    is_sharded = has_ranks and config.strategy not in WRAPPED
+    if not (config.optimizer == "sgd" and is_sharded):  # torch has a fused SGD for plain tensors only
         options.append("fused=True")
     return options + ([] if config.weight_decay else ["weight_decay=0.0"])
 
@@ -254,27 +257,25 @@ def _optimizer_options(config: Config, *, shares_data: bool, has_ranks: bool) ->
 def _header(config: Config, dataset: Dataset, data: DataCode, run_id: str | None) -> str:
     has_ranks = config.world_size > 1
     ranks = f", on {config.world_size} ranks ({config.strategy})" if has_ranks else ""
-    name = "your own data" if dataset.name == "own" else _plain(dataset.label)
+    name = "your own data" if dataset.name == "own" else _sanitize(dataset.label)
     source = f"of the run {run_id}" if re.fullmatch(r"[\w.-]+", run_id or "") else "in the form"
     is_exact = not has_ranks or (config.strategy == "ddp" and config.world_size <= EXACT_RANKS)
-    left_out = ["telemetry", "the page's commands", "checkpoints in the background", "resuming", "samples"]
-    left_out += (
-        ["averaging of gradients in shared memory"] if has_ranks and config.strategy in WRAPPED else []
-    )
-    left_out += ["torch.compile"] if config.compile else []
+    omitted = ["telemetry", "the page's commands", "checkpoints in the background", "resuming", "samples"]
+    omitted += ["averaging of gradients in shared memory"] if has_ranks and config.strategy in WRAPPED else []
+    omitted += ["torch.compile"] if config.compile else []
     paragraph = (
         f"From the settings {source}; needs torch and numpy only. It reads {data.about}. "
-        f"{SAME if is_exact else CLOSE} The script omits: {', '.join(left_out)}. "
+        f"{SAME if is_exact else CLOSE} The script omits: {', '.join(omitted)}. "
         "It saves only the final weights."
     )
     paragraphs = [paragraph]
     if config.mistake != NO_MISTAKE:
-        paragraphs.append(f"The mistake on purpose ({_plain(config.mistake)}) is not in this script.")
-    text = "\n\n".join(textwrap.fill(each, WIDTH) for each in paragraphs)
-    return f"{_plain(config.model)} on {name}{ranks}.\n\n    {_command(config)}\n\n{text}\n"
+        paragraphs.append(f"The mistake on purpose ({_sanitize(config.mistake)}) is not in this script.")
+    text = "\n\n".join(textwrap.fill(part, WIDTH) for part in paragraphs)
+    return f"{_sanitize(config.model)} on {name}{ranks}.\n\n    {_command(config)}\n\n{text}\n"
 
 
-def _plain(text: str) -> str:
+def _sanitize(text: str) -> str:
     """Return a text without the characters that could end a docstring."""
     return re.sub(r"[^\w .,:;()'’×–-]", "", text)[:200]
 
@@ -314,38 +315,38 @@ def describe(
     The signs compare the script with the same training on one device: "+" marks lines that several ranks
     need, "-" lines of the script for one device. If the configuration cannot be written, `reason` says why.
     """
-    about = {"num_ranks": config.world_size, "command": _command(config)}
+    info = {"num_ranks": config.world_size, "command": _command(config)}
     try:
         if dataset is None or strategy is None:
             raise NotAsCodeError(f"Data set {config.dataset} or strategy {config.strategy} no longer exists.")
         script = write(config, dataset, strategy, run_id=run_id, num_threads=num_threads)
-        alone = write(
+        single = write(
             for_one_rank(config), dataset, replace(strategy, ranks_per_replica="one"), run_id=run_id
         )
     except NotAsCodeError as error:
-        return {"reason": str(error), "train_py": "", "notebook": None, "lines": [], **about}
+        return {"reason": str(error), "train_py": "", "notebook": None, "lines": [], **info}
     return {
         "reason": None,
         "train_py": script.text,
         "notebook": notebook(script, config),
         # Exclude the header, which is prose, from the comparison.
-        "lines": [(" ", line) for line in script.head.splitlines()] + changes(alone.body, script.body),
-        **about,
+        "lines": [(" ", line) for line in script.head.splitlines()] + changes(single.body, script.body),
+        **info,
     }
 
 
 def changes(before: str, after: str) -> list[tuple[str, str]]:
     """Return all lines of both texts in order, each with its sign: " " in both, "-" before, "+" after."""
     old, new = before.splitlines(), after.splitlines()
-    found: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     for kind, start, end, new_start, new_end in matcher.get_opcodes():
         if kind == "equal":
-            found += [(" ", line) for line in old[start:end]]
+            lines += [(" ", line) for line in old[start:end]]
             continue
-        found += [("-", line) for line in old[start:end]]
-        found += [("+", line) for line in new[new_start:new_end]]
-    return found
+        lines += [("-", line) for line in old[start:end]]
+        lines += [("+", line) for line in new[new_start:new_end]]
+    return lines
 
 
 _NOTE = (

@@ -20,7 +20,7 @@ from ddp_gui.learn.report.measured import Measured
 Numbers = npt.NDArray[np.float64]
 
 # Curves with one point per step.
-OF_STEPS = ("loss", "throughput")
+STEP_CURVES = ("loss", "throughput")
 VALIDATION = "validation_loss"
 METRIC = "metric:"
 AXES = {
@@ -37,7 +37,7 @@ class Curve:
     x: Numbers
     y: Numbers
 
-    def drawn(self, max_points: int) -> dict[str, Numbers]:
+    def thinned(self, max_points: int) -> dict[str, Numbers]:
         """Return at most `max_points` rounded points, selected so that every peak and dip stays visible."""
         chosen = thin(self.x, self.y, max_points)
         return {"x": shown_x(self.x[chosen]), "y": shown(self.y[chosen])}
@@ -46,8 +46,8 @@ class Curve:
         """Return the y value of the point nearest to x; None if there is none."""
         if len(self.x) == 0:
             return None
-        near = int(np.argmin(np.abs(self.x - x)))
-        value = float(self.y[near])
+        nearest = int(np.argmin(np.abs(self.x - x)))
+        value = float(self.y[nearest])
         return value if np.isfinite(value) else None
 
 
@@ -62,30 +62,30 @@ def curve_of(run: Measured, name: str, axis: str, smoothing: float = 0) -> Curve
         axis: one of `AXES`.
         smoothing: smoothing width in units of the axis; only for curves with one point per step.
     """
-    is_of_steps = name in OF_STEPS
-    table = run.series.steps if is_of_steps else run.series.evaluation_table
+    is_per_step = name in STEP_CURVES
+    table = run.series.steps if is_per_step else run.series.evaluation_table
     if name not in table.fields or table.length == 0:
         return EMPTY
-    if is_of_steps and smoothing > 1:
-        over: Smoothing = "samples" if axis == "samples" else "time" if axis == "time" else "step"
-        y = run.series.smoothed(name, smoothing, over, 0, table.length)
+    if is_per_step and smoothing > 1:
+        unit: Smoothing = "samples" if axis == "samples" else "time" if axis == "time" else "step"
+        y = run.series.smoothed(name, smoothing, unit, 0, table.length)
     else:
         y = table.column(name).astype(np.float64)
     steps = table.x("step")
-    places = run.samples_at(steps) if axis == "samples" else table.x("time" if axis == "time" else "step")
-    x: Numbers = np.asarray(places, np.float64)
+    positions = run.samples_at(steps) if axis == "samples" else table.x("time" if axis == "time" else "step")
+    x: Numbers = np.asarray(positions, np.float64)
     y = np.where(np.isfinite(y), y, np.nan)
-    is_there = np.isfinite(x) if is_of_steps else np.isfinite(x) & np.isfinite(y)
+    is_known = np.isfinite(x) if is_per_step else np.isfinite(x) & np.isfinite(y)
     # Keep x monotonic even if the clock was set back.
-    x = np.maximum.accumulate(x[is_there]) if is_there.any() else x[is_there]
-    return Curve(x=x, y=y[is_there])
+    x = np.maximum.accumulate(x[is_known]) if is_known.any() else x[is_known]
+    return Curve(x=x, y=y[is_known])
 
 
 def curve_label(name: str) -> str:
     """Return a curve's display name."""
     if name == "loss":
         return "training loss"
-    if name in OF_STEPS:
+    if name in STEP_CURVES:
         return name
     if name == VALIDATION:
         return "validation loss"
@@ -103,7 +103,7 @@ def line_sample(index: int) -> Html:
     return tag("svg", path, class_="sample", viewBox="0 0 40 10", aria_hidden="true")
 
 
-USUAL_SMOOTHING = 20
+DEFAULT_SMOOTHING = 20
 _SMOOTHED_OVER = {"step": "steps", "samples": "samples", "time": "seconds"}
 _TOO_SHORT = "too short to measure"
 
@@ -118,16 +118,21 @@ class ShownRun:
 
     def numbers(self) -> RunNumbers:
         """Return its measured numbers, for conditions."""
-        return RunNumbers.of(self.name, self.run.about["state"], self.run.about["num_ranks"], self.run.series)
+        return RunNumbers.of(self.name, self.run.info["state"], self.run.info["num_ranks"], self.run.series)
 
 
 def standard_charts(runs: Sequence[ShownRun], max_points: int) -> Html | None:
     """Return charts of training loss, validation and throughput, if they were measured."""
-    names = ["loss", *_evaluated(runs), "throughput"]
+    names = ["loss", *_validation_curves(runs), "throughput"]
     return chart_grid(
         [
             chart_of_curve(
-                runs, name, "step", max_points, smoothing=USUAL_SMOOTHING, is_wide=name in ("loss", names[-1])
+                runs,
+                name,
+                "step",
+                max_points,
+                smoothing=DEFAULT_SMOOTHING,
+                is_wide=name in ("loss", names[-1]),
             )
             for name in names
         ]
@@ -136,8 +141,8 @@ def standard_charts(runs: Sequence[ShownRun], max_points: int) -> Html | None:
 
 def chart_grid(figures: Sequence[Html | None]) -> Html | None:
     """Arrange figures in a grid; None if there are none."""
-    found = [each for each in figures if each is not None]
-    return tag("div", found, class_="pictures") if found else None
+    drawn = [figure for figure in figures if figure is not None]
+    return tag("div", drawn, class_="pictures") if drawn else None
 
 
 def chart_of_curve(
@@ -149,39 +154,39 @@ def chart_of_curve(
     smoothing: float = 0,
     guess: Curve | None = None,
     is_wide: bool = False,
-    about: Mapping[str, Any] | None = None,
+    picture: Mapping[str, Any] | None = None,
 ) -> Html | None:
     """Draw one curve of all runs; None if no run has it.
 
     Args:
         guess: predicted curve, drawn below the other curves.
-        about: the lesson's picture, with its caption, marks and scale.
+        picture: the lesson's picture, with its caption, marks and scale.
     """
-    about = about or {}
+    picture = picture or {}
     lines: list[dict[str, Any]] = []
-    for each in runs:
-        curve = curve_of(each.run, name, axis, smoothing)
-        lines.append({"name": each.name, "index": each.index, **curve.drawn(max_points)})
+    for shown_run in runs:
+        curve = curve_of(shown_run.run, name, axis, smoothing)
+        lines.append({"name": shown_run.name, "index": shown_run.index, **curve.thinned(max_points)})
     if not any(np.isfinite(line["y"]).any() for line in lines):
         return None
     title = curve_label(name)
-    if name in OF_STEPS and smoothing > 1:
+    if name in STEP_CURVES and smoothing > 1:
         title += f", smoothed over {smoothing:,g} {_SMOOTHED_OVER[axis]}"
     title = title[:1].upper() + title[1:]
-    guesses = [] if guess is None else [{"name": "my prediction", **guess.drawn(max_points)}]
+    guesses = [] if guess is None else [{"name": "my prediction", **guess.thinned(max_points)}]
     values = {
         "title": title,
         "curve": name,
         "axis": axis,
-        "isLogarithmic": bool(about.get("is_logarithmic")),
+        "isLogarithmic": bool(picture.get("is_logarithmic")),
         "lines": lines,
         "guesses": guesses,
-        "marks": about.get("marks", ()),
+        "marks": picture.get("marks", ()),
     }
-    ends = filter(None, [_ends_of(name, line) for line in [*guesses, *lines]])
+    ends = filter(None, [_describe_ends(name, line) for line in [*guesses, *lines]])
     return tag(
         "div",
-        tag("p", inlines(about["caption"]), class_="caption") if about.get("caption") else None,
+        tag("p", inlines(picture["caption"]), class_="caption") if picture.get("caption") else None,
         class_="chart wide" if is_wide else "chart",
         role="group",
         aria_label=f"{title} over {AXES.get(axis, axis)}. {'; '.join(ends)}.",
@@ -189,14 +194,14 @@ def chart_of_curve(
     )
 
 
-def _ends_of(curve: str, line: Mapping[str, Any]) -> str:
+def _describe_ends(curve: str, line: Mapping[str, Any]) -> str:
     """Return the first and last values of a line as text, for users of screen readers."""
-    known = line["y"][np.isfinite(line["y"])].tolist()
-    if not known:
+    values = line["y"][np.isfinite(line["y"])].tolist()
+    if not values:
         return ""
     first, last = (
         markup.metric(curve.removeprefix(METRIC), value) if curve.startswith(METRIC) else markup.number(value)
-        for value in (known[0], known[-1])
+        for value in (values[0], values[-1])
     )
     return f"{line['name']}: from {first} to {last}"
 
@@ -209,8 +214,8 @@ def numbers_table(runs: Sequence[ShownRun], names: Sequence[str], caption: Html 
     heads = [joined([line_sample(shown.index), name_of(shown.name)]) for shown in runs]
     rows = []
     for name in known:
-        title, words = ROWS[name]
-        cells = [tag("td", words(shown.run, runs[0].run)) for shown in runs]
+        title, format_cell = ROWS[name]
+        cells = [tag("td", format_cell(shown.run, runs[0].run)) for shown in runs]
         rows.append([tag("th", title, scope="row"), cells])
     return tag(
         "figure",
@@ -230,7 +235,7 @@ def validation_text(run: Measured) -> str:
     return f"{markup.metric(name, metrics[name])} {markup.metric_label(name)}"
 
 
-def _evaluated(runs: Sequence[ShownRun]) -> list[str]:
+def _validation_curves(runs: Sequence[ShownRun]) -> list[str]:
     """Return the validation loss and the first run's main metric."""
     names = [best["name"] for shown in runs if (best := shown.run.series.evaluations.best)]
     metrics = [METRIC + name for name in dict.fromkeys(names)]
@@ -238,17 +243,17 @@ def _evaluated(runs: Sequence[ShownRun]) -> list[str]:
 
 
 def _speed_up(run: Measured, first: Measured) -> str:
-    found = pace.speed_up(run.pace, first.pace)
-    return _TOO_SHORT if found is None else f"{markup.number(found, 3)} ×"
+    ratio = pace.speed_up(run.pace, first.pace)
+    return _TOO_SHORT if ratio is None else f"{markup.number(ratio, 3)} ×"
 
 
 def _samples(run: Measured) -> str:
-    seen = float(run.samples_at([run.num_steps])[0])
-    return markup.count(seen if np.isfinite(seen) else None)
+    num_samples = float(run.samples_at([run.num_steps])[0])
+    return markup.count(num_samples if np.isfinite(num_samples) else None)
 
 
-def _or_too_short(words: str) -> str:
-    return _TOO_SHORT if words == markup.UNKNOWN else words
+def _or_too_short(text: str) -> str:
+    return _TOO_SHORT if text == markup.UNKNOWN else text
 
 
 # Rows of a table, each with a title and a function of the run and the baseline (the first run).
@@ -269,7 +274,7 @@ ROWS: Mapping[str, tuple[str, Callable[[Measured, Measured], str]]] = {
     "speed_up": ("Speed-up", _speed_up),
     "memory": (
         "Memory of a rank, for model and training",
-        lambda run, _: _or_too_short(markup.size(run.most_memory_bytes)),
+        lambda run, _: _or_too_short(markup.size(run.max_memory_bytes)),
     ),
     "took": ("Took", lambda run, _: markup.short_time(run.series.active_s())),
 }

@@ -27,7 +27,7 @@ from trainers.files import installation
 
 _BROKEN = "broken on purpose"
 # Maximum length of notes and messages, because a run can write text of any length.
-_MAX_WORDS = 2_000
+_MAX_TEXT = 2_000
 
 
 def draw_run(run: Measured, *, has_results: bool) -> Html:
@@ -36,27 +36,27 @@ def draw_run(run: Measured, *, has_results: bool) -> Html:
     Args:
         has_results: True to include the confusion matrix, outputs of the model, and events.
     """
-    about = run.about
-    run_id = about["run_id"]
+    info = run.info
+    run_id = info["run_id"]
     heading = f"run-{run_id}"
     return tag(
         "article",
         tag(
             "header",
-            tag("h3", name_of(about["name"]), id=heading),
-            tag("span", about["state"], class_="state", data_state=about["state"]),
-            tag("span", _BROKEN, class_="state", data_state="broken") if _is_broken(about) else None,
+            tag("h3", name_of(info["name"]), id=heading),
+            tag("span", info["state"], class_="state", data_state=info["state"]),
+            tag("span", _BROKEN, class_="state", data_state="broken") if _is_broken(info) else None,
         ),
         tag("p", _subtitle(run), class_="soft"),
         _verdict(run),
         _remarks(run),
         _run_numbers(run),
         tag("h4", "Differences from the defaults"),
-        _changes(about["fields"]),
-        tag("details", tag("summary", "The whole configuration"), _configuration(about["fields"])),
+        _changes(info["fields"]),
+        tag("details", tag("summary", "The whole configuration"), _configuration(info["fields"])),
         results.draw_results(run) if has_results else None,
         tag("h4", "The equivalent command"),
-        tag("pre", tag("code", about["command"])),
+        tag("pre", tag("code", info["command"])),
         tag("p", _hash_note(run), class_="hash"),
         class_="card run",
         aria_labelledby=heading,
@@ -65,23 +65,25 @@ def draw_run(run: Measured, *, has_results: bool) -> Html:
 
 def hash_line(run: Measured, hashed: Hashed) -> str:
     """Return a line for `sha256sum --check`, with a path relative to the runs directory."""
-    return f"{hashed.sha256}  {run.about['run_id']}/events.jsonl"
+    return f"{hashed.sha256}  {run.info['run_id']}/events.jsonl"
 
 
-def _is_broken(about: Mapping[str, Any]) -> bool:
-    return about["mistake"] not in ("none", "", None)
+def _is_broken(info: Mapping[str, Any]) -> bool:
+    return info["mistake"] not in ("none", "", None)
 
 
 def _subtitle(run: Measured) -> Html:
-    about = run.about
-    model, dataset, strategy = about["labels"]
-    num_ranks = about["num_ranks"]
+    info = run.info
+    model, dataset, strategy = info["labels"]
+    num_ranks = info["num_ranks"]
     ranks = f"{num_ranks} rank" + ("" if num_ranks == 1 else "s")
-    began = run.series.newest_unix_s
-    when = markup.moment(about["created_unix_s"] if began is None else began - run.series.active_s())
-    tags = [joined([" · ", name_of(each)]) for each in about["tags"]]
+    newest_unix_s = run.series.newest_unix_s
+    date = markup.moment(
+        info["created_unix_s"] if newest_unix_s is None else newest_unix_s - run.series.active_s()
+    )
+    tags = [joined([" · ", name_of(label)]) for label in info["tags"]]
     return joined(
-        [f"{about['run_id']} · {model} on ", name_of(dataset), f" · {strategy}, {ranks} · {when}", *tags]
+        [f"{info['run_id']} · {model} on ", name_of(dataset), f" · {strategy}, {ranks} · {date}", *tags]
     )
 
 
@@ -92,25 +94,27 @@ def _verdict(run: Measured) -> Html | None:
 
 
 def _remarks(run: Measured) -> Html | None:
-    problem = run.series.problem.get("message") or run.about["error"]
-    remarks = [tag("li", tag("strong", "It failed: "), _shortened(problem))] if problem else []
-    if _is_broken(run.about):
-        words = f"{_BROKEN.capitalize()}: the configuration has the mistake "
-        remarks.append(tag("li", words, tag("code", run.about["mistake"]), "."))
-    remarks += [tag("li", _shortened(words)) for words in run.warnings]
-    if run.about["note"]:
-        remarks.append(tag("li", "Note: ", tag("bdi", _shortened(run.about["note"]), class_="note")))
+    problem = run.series.problem.get("message") or run.info["error"]
+    remarks = [tag("li", tag("strong", "It failed: "), _shorten(problem))] if problem else []
+    if _is_broken(run.info):
+        message = f"{_BROKEN.capitalize()}: the configuration has the mistake "
+        remarks.append(tag("li", message, tag("code", run.info["mistake"]), "."))
+    remarks += [tag("li", _shorten(warning)) for warning in run.warnings]
+    if run.info["note"]:
+        remarks.append(tag("li", "Note: ", tag("bdi", _shorten(run.info["note"]), class_="note")))
     return tag("ul", remarks, class_="remarks") if remarks else None
 
 
-def _shortened(words: object) -> str:
-    text = str(words)
-    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]} …"
+def _shorten(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]} …"
 
 
 def _run_numbers(run: Measured) -> Html:
     best = run.series.evaluations.best
-    pairs = [(title, words(run, run)) for name, (title, words) in charts.ROWS.items() if name != "speed_up"]
+    pairs = [
+        (title, describe(run, run)) for name, (title, describe) in charts.ROWS.items() if name != "speed_up"
+    ]
     if best:
         value = markup.metric(best["name"], best["value"])
         pairs.insert(2, ("Best validation", f"{value} at step {markup.count(best['step'])}"))
@@ -120,18 +124,18 @@ def _run_numbers(run: Measured) -> Html:
 
 def _devices(run: Measured) -> str:
     """Return the ranks' devices as text, from the run's events."""
-    seen: dict[str, int] = {}
+    num_ranks: dict[str, int] = {}
     for device in run.devices:
         name = str(device.get("name") or ("GPU" if device.get("kind") == "cuda" else "CPU"))
         memory = markup.size(device.get("memory_total_bytes"))
-        words = f"{name}, {memory}" if device.get("kind") == "cuda" and memory != markup.UNKNOWN else name
+        label = f"{name}, {memory}" if device.get("kind") == "cuda" and memory != markup.UNKNOWN else name
         host = device.get("host")
-        words = f"{words} ({host})" if host else words
-        seen[words] = seen.get(words, 0) + 1
-    if not seen:
+        label = f"{label} ({host})" if host else label
+        num_ranks[label] = num_ranks.get(label, 0) + 1
+    if not num_ranks:
         return "not recorded"
     return "; ".join(
-        f"{number} rank{'' if number == 1 else 's'} on {words}" for words, number in seen.items()
+        f"{count} rank{'' if count == 1 else 's'} on {label}" for label, count in num_ranks.items()
     )
 
 
@@ -199,7 +203,7 @@ class DoneLesson:
     """A lesson of a report, with the outcomes of its runs.
 
     Attributes:
-        own, tried: the existing runs of the lesson, and of the attempts of its questions.
+        own_runs, attempt_runs: the existing runs of the lesson, and of the attempts of its questions.
         is_revealed: True if all of the lesson's own runs have ended; a deleted run counts as ended.
         outcome: outcome of the predicted choice; None if the prediction is a drawn curve.
         questions: outcome of each question.
@@ -208,19 +212,21 @@ class DoneLesson:
     def __init__(self, lesson: Mapping[str, Any], runs: Mapping[str, Measured]) -> None:
         self.lesson = lesson
         self.id = f"lesson-{lesson['key']}"
-        self.own = _shown(lesson["runs"], runs, 0)
-        self.tried = _shown(_attempts(lesson), runs, len(lesson["runs"]))
-        is_started = all(each["run_id"] is not None for each in lesson["runs"])
-        self.is_revealed = is_started and not any(shown.run.is_live for shown in self.own)
-        numbers: dict[int | str, RunNumbers] = {shown.index: shown.numbers() for shown in self.own}
-        asked = lesson["prediction"]
-        is_choice = asked["kind"] == "choice"
-        self.outcome = outcome.of_choice(Choice.of(asked), numbers) if is_choice else None
+        self.own_runs = _existing_runs(lesson["runs"], runs, 0)
+        self.attempt_runs = _existing_runs(_attempts(lesson), runs, len(lesson["runs"]))
+        is_started = all(run["run_id"] is not None for run in lesson["runs"])
+        self.is_revealed = is_started and not any(shown.run.is_live for shown in self.own_runs)
+        numbers: dict[int | str, RunNumbers] = {shown.index: shown.numbers() for shown in self.own_runs}
+        prediction = lesson["prediction"]
+        is_choice = prediction["kind"] == "choice"
+        self.outcome = outcome.of_choice(Choice.of(prediction), numbers) if is_choice else None
         self.questions = []
         for number, question in enumerate(lesson["questions"]):
-            shown_runs = _shown(_attempts(lesson, number), runs, 0)
-            tried: dict[int | str, RunNumbers] = {shown.name: shown.numbers() for shown in shown_runs}
-            self.questions.append(outcome.of_choice(Choice.of(question), numbers | tried))
+            shown_runs = _existing_runs(_attempts(lesson, number), runs, 0)
+            attempt_numbers: dict[int | str, RunNumbers] = {
+                shown.name: shown.numbers() for shown in shown_runs
+            }
+            self.questions.append(outcome.of_choice(Choice.of(question), numbers | attempt_numbers))
 
     @property
     def is_done(self) -> bool:
@@ -232,14 +238,14 @@ class DoneLesson:
     def num_right_answers(self) -> int:
         """The number of correct answers, by measurement, or by the lesson if there is no measurement."""
         return sum(
-            question["answer"] is not None and question["answer"] == _right_answer(question, found)
-            for question, found in zip(self.lesson["questions"], self.questions, strict=True)
+            question["answer"] is not None and question["answer"] == _right_answer(question, result)
+            for question, result in zip(self.lesson["questions"], self.questions, strict=True)
         )
 
     def summarize(self) -> str:
         """Summarize the result in one line."""
         questions = self.lesson["questions"]
-        num_open = sum(each["answer"] is None for each in questions)
+        num_open = sum(question["answer"] is None for question in questions)
         answers = f"{self.num_right_answers} of {len(questions)} questions right"
         if num_open:
             answers += f", {num_open} not answered"
@@ -260,10 +266,10 @@ def draw_lesson(done: DoneLesson, max_points: int) -> Html:
         tag("p", lesson["summary"], class_="soft"),
         _prediction(done),
         tag("h3", "Measurements"),
-        _measured(lesson, [*done.own, *done.tried], max_points),
+        _measured(lesson, [*done.own_runs, *done.attempt_runs], max_points),
         tag("h3", "Questions"),
-        [_question(lesson, number, found) for number, found in enumerate(done.questions)],
-        _own_words(),
+        [_question(lesson, number, result) for number, result in enumerate(done.questions)],
+        _draw_text_box(),
         class_="lesson",
         aria_labelledby=done.id,
     )
@@ -271,40 +277,40 @@ def draw_lesson(done: DoneLesson, max_points: int) -> Html:
 
 def draw_code_lesson(lesson: Lesson) -> Html:
     """Return a lesson in code as an HTML section: each check, and the code of the latest run."""
-    result, tries = lesson["result"], lesson["num_tries"]
+    result, num_tries = lesson["result"], lesson["num_tries"]
     marks = {"passed": "✓", "failed": "✗", "open": "·"}
     rows = [
         tag(
             "li",
-            f"{marks[each['outcome']]} {each['label']}",
-            tag("p", _shortened(each["words"]), class_="soft") if each["words"] else None,
+            f"{marks[check['outcome']]} {check['label']}",
+            tag("p", _shorten(check["words"]), class_="soft") if check["words"] else None,
         )
-        for each in result["checks"]
+        for check in result["checks"]
     ]
-    words = "Right" if result["is_passed"] else "Not right yet" if result["is_over"] else "No result"
-    shown = "; the solution was shown" if lesson["is_solution_shown"] else ""
+    verdict = "Right" if result["is_passed"] else "Not right yet" if result["is_over"] else "No result"
+    note = "; the solution was shown" if lesson["is_solution_shown"] else ""
     return tag(
         "section",
         tag("h2", name_of(lesson["title"])),
         tag("p", lesson["summary"], class_="soft"),
-        tag("p", f"{words}, after {tries} run{'' if tries == 1 else 's'}{shown}.", class_="outcome"),
+        tag("p", f"{verdict}, after {num_tries} run{'' if num_tries == 1 else 's'}{note}.", class_="outcome"),
         tag("ul", rows, class_="remarks") if rows else None,
         tag("h3", "My code"),
         tag("pre", tag("code", lesson["code"] or "The run no longer exists.")),
-        _own_words(),
+        _draw_text_box(),
         class_="lesson",
     )
 
 
-def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
+def _right_choice(question: Mapping[str, Any], result: Outcome) -> int | None:
     """Return the choice to mark as correct: the measured one, or the lesson's without a condition."""
-    return asked["right"] if found.verdict == "unchecked" else found.happened
+    return question["right"] if result.verdict == "unchecked" else result.happened
 
 
-def _own_words() -> Html:
+def _draw_text_box() -> Html:
     """Return an empty box for the learner's own text, to be typed before printing or written on paper."""
     label = "In my own words"
-    room = tag(
+    box = tag(
         "div",
         class_="own-words",
         contenteditable="true",
@@ -312,38 +318,40 @@ def _own_words() -> Html:
         aria_multiline="true",
         aria_label=label,
     )
-    return tag("div", tag("h3", label), room, class_="own")
+    return tag("div", tag("h3", label), box, class_="own")
 
 
-def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
+def _right_answer(question: Mapping[str, Any], result: Outcome) -> int | None:
     """Return the answer to mark as correct: the measured answer, or the lesson's answer if not measured."""
-    return question["right"] if found.verdict in ("unchecked", "unmeasured") else found.happened
+    return question["right"] if result.verdict in ("unchecked", "unmeasured") else result.happened
 
 
 def _attempts(lesson: Lesson, number: int | None = None) -> list[Mapping[str, Any]]:
     """Return the attempts of a question, or of all questions, as runs named by their choices."""
-    wanted = [each for each in lesson["attempts"] if number in (None, each["question"])]
-    return [{"name": each["choice"], "run_id": each["run_id"]} for each in wanted]
+    attempts = [attempt for attempt in lesson["attempts"] if number in (None, attempt["question"])]
+    return [{"name": attempt["choice"], "run_id": attempt["run_id"]} for attempt in attempts]
 
 
-def _shown(wanted: Sequence[Mapping[str, Any]], runs: Mapping[str, Measured], first: int) -> list[ShownRun]:
+def _existing_runs(
+    entries: Sequence[Mapping[str, Any]], runs: Mapping[str, Measured], first: int
+) -> list[ShownRun]:
     # Deleted runs leave a gap in the numbering, because conditions and pictures refer to runs by number.
     return [
-        ShownRun(name=each["name"], index=first + number, run=runs[each["run_id"]])
-        for number, each in enumerate(wanted)
-        if each["run_id"] in runs
+        ShownRun(name=entry["name"], index=first + number, run=runs[entry["run_id"]])
+        for number, entry in enumerate(entries)
+        if entry["run_id"] in runs
     ]
 
 
 def _prediction(done: DoneLesson) -> Html:
-    asked, predicted = done.lesson["prediction"], done.lesson["predicted"]
+    prediction, predicted = done.lesson["prediction"], done.lesson["predicted"]
     is_shown = done.is_revealed and predicted is not None
-    parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
+    parts = [tag("h3", "Prediction"), tag("p", inlines(prediction["question"]), class_="question")]
     if done.outcome is not None:
-        right = _right(asked, done.outcome)
-        parts.append(_choices(asked, predicted, right if is_shown else None))
+        right = _right_choice(prediction, done.outcome)
+        parts.append(_choices(prediction, predicted, right if is_shown else None))
     elif predicted is not None:
-        parts.append(_drawn_values(asked, predicted))
+        parts.append(_drawn_values(prediction, predicted))
     if predicted is None:
         parts.append(tag("p", "No prediction was locked.", class_="soft"))
     elif not done.is_revealed:
@@ -351,77 +359,83 @@ def _prediction(done: DoneLesson) -> Html:
     else:
         parts.append(tag("p", _outcome_sentence(done), class_="outcome"))
         if done.outcome is not None:
-            parts += _explained(asked, right, done.outcome)
+            parts += _explain(prediction, right, done.outcome)
     return tag("div", parts, class_="card")
 
 
-def _explained(asked: Mapping[str, Any], right: int | None, found: Outcome) -> list[Html]:
+def _explain(question: Mapping[str, Any], right: int | None, result: Outcome) -> list[Html]:
     """Return the reasons for doubt, and the explanation if the choice that it explains is correct."""
-    reasons = [tag("p", words, class_="soft") for words in found.reasons]
-    is_explained = right == asked["right"]
-    return [*reasons, tag("p", inlines(asked["because"]), class_="because")] if is_explained else reasons
+    reasons = [tag("p", reason, class_="soft") for reason in result.reasons]
+    is_explained = right == question["right"]
+    return [*reasons, tag("p", inlines(question["because"]), class_="because")] if is_explained else reasons
 
 
 def _outcome_sentence(done: DoneLesson) -> str:
     lesson = done.lesson
-    asked, predicted = lesson["prediction"], lesson["predicted"]
+    prediction, predicted = lesson["prediction"], lesson["predicted"]
     if done.outcome is not None:
-        right = _right(asked, done.outcome)
+        right = _right_choice(prediction, done.outcome)
         if right is None:
             return "These runs do not show which prediction was right."
         return (
             "My prediction was correct." if predicted == right else "The result differs from my prediction."
         )
-    wanted = lesson["runs"][asked["run"]]["run_id"]
-    run = next((shown.run for shown in done.own if shown.run.about["run_id"] == wanted), None)
-    measured = (
+    run_id = lesson["runs"][prediction["run"]]["run_id"]
+    run = next((shown.run for shown in done.own_runs if shown.run.info["run_id"] == run_id), None)
+    curve = (
         charts.EMPTY
         if run is None
-        else charts.curve_of(run, asked["curve"], asked["axis"], asked["smoothing"])
+        else charts.curve_of(run, prediction["curve"], prediction["axis"], prediction["smoothing"])
     )
-    guess = _guess(asked, predicted)
+    guess = _guess(prediction, predicted)
     pairs = [
         (float(y), value)
         for x, y in zip(guess.x, guess.y, strict=True)
-        if (value := measured.value_at(float(x))) is not None
+        if (value := curve.value_at(float(x))) is not None
     ]
     if not pairs:
         return "No measurement is available to compare the prediction with."
     distance = sum(abs(y - value) for y, value in pairs) / len(pairs)
-    share = distance / (asked["high"] - asked["low"])
-    words = next(words for most, words in _CLOSENESS if share < most or most == float("inf"))
-    return f"{words}: my curve is {markup.number(distance, 2)} away on average."
+    share = distance / (prediction["high"] - prediction["low"])
+    description = next(
+        description
+        for max_distance, description in _CLOSENESS
+        if share < max_distance or max_distance == float("inf")
+    )
+    return f"{description}: my curve is {markup.number(distance, 2)} away on average."
 
 
-def _guess(asked: Mapping[str, Any], values: Sequence[float]) -> Curve:
-    return Curve(x=np.linspace(0.0, asked["until"], len(values)), y=np.array(values, np.float64))
+def _guess(prediction: Mapping[str, Any], values: Sequence[float]) -> Curve:
+    return Curve(x=np.linspace(0.0, prediction["until"], len(values)), y=np.array(values, np.float64))
 
 
-def _drawn_values(asked: Mapping[str, Any], values: Sequence[float]) -> Html:
-    guess = _guess(asked, values)
+def _drawn_values(prediction: Mapping[str, Any], values: Sequence[float]) -> Html:
+    guess = _guess(prediction, values)
     pairs = "; ".join(
         f"{markup.number(float(y), 3)} at {markup.number(float(x), 3)}"
         for x, y in zip(guess.x, guess.y, strict=True)
     )
-    over = charts.AXES.get(asked["axis"], asked["axis"])
-    return tag("p", f"My drawn {charts.curve_label(asked['curve'])}, over {over}: {pairs}.", class_="soft")
+    axis_label = charts.AXES.get(prediction["axis"], prediction["axis"])
+    return tag(
+        "p", f"My drawn {charts.curve_label(prediction['curve'])}, over {axis_label}: {pairs}.", class_="soft"
+    )
 
 
-def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) -> Html:
+def _choices(question: Mapping[str, Any], chosen: int | None, right: int | None) -> Html:
     """Return the choices of a question as a list.
 
     Args:
         right: the choice to mark as correct; None if it is unknown or the question was not answered.
     """
     items = []
-    for number, words in enumerate(asked["choices"]):
+    for number, choice in enumerate(question["choices"]):
         is_chosen, is_right = number == chosen, number == right
         label = _OUTCOMES.get((is_right, is_chosen))
         state = ("right" if is_right else "wrong") if label and right is not None else None
         items.append(
             tag(
                 "li",
-                tag("span", inlines(words)),
+                tag("span", inlines(choice)),
                 tag("span", label, class_="said") if label else None,
                 data_state=state,
                 data_chosen=is_chosen,
@@ -439,7 +453,7 @@ def _measured(lesson: Lesson, runs: Sequence[ShownRun], max_points: int) -> Html
         joined(
             [
                 " · " if number else None,
-                tag("a", name_of(shown.name), href=f"#run-{shown.run.about['run_id']}"),
+                tag("a", name_of(shown.name), href=f"#run-{shown.run.info['run_id']}"),
             ]
         )
         for number, shown in enumerate(runs)
@@ -448,7 +462,7 @@ def _measured(lesson: Lesson, runs: Sequence[ShownRun], max_points: int) -> Html
         [
             [instruments.draw_picture(picture, runs) for picture in lesson["pictures"]],
             charts.chart_grid(_charts(lesson, curve_pictures, runs, max_points)),
-            [charts.numbers_table(runs, each["numbers"], inlines(each["caption"])) for each in tables]
+            [charts.numbers_table(runs, table["numbers"], inlines(table["caption"])) for table in tables]
             or charts.numbers_table(runs, _COMPARED_IN_LESSON),
             tag("p", "The runs: ", links, class_="soft screen-only"),
         ]
@@ -456,15 +470,15 @@ def _measured(lesson: Lesson, runs: Sequence[ShownRun], max_points: int) -> Html
 
 
 def _charts(
-    lesson: Lesson, shown: Sequence[Mapping[str, Any]], runs: Sequence[ShownRun], max_points: int
+    lesson: Lesson, pictures: Sequence[Mapping[str, Any]], runs: Sequence[ShownRun], max_points: int
 ) -> list[Html | None]:
     """Return a lesson's charts. A drawn prediction is in its curve's chart, or in a separate chart."""
-    asked, predicted = lesson["prediction"], lesson["predicted"]
-    is_drawn = asked["kind"] == "curve" and predicted is not None
-    guess = _guess(asked, predicted) if is_drawn else None
-    wanted = [(each["curve"], each["axis"], each["smoothing"], each) for each in shown]
-    if is_drawn and (asked["curve"], asked["axis"]) not in [each[:2] for each in wanted]:
-        wanted.insert(0, (asked["curve"], asked["axis"], asked["smoothing"], {}))
+    prediction, predicted = lesson["prediction"], lesson["predicted"]
+    is_drawn = prediction["kind"] == "curve" and predicted is not None
+    guess = _guess(prediction, predicted) if is_drawn else None
+    plots = [(picture["curve"], picture["axis"], picture["smoothing"], picture) for picture in pictures]
+    if is_drawn and (prediction["curve"], prediction["axis"]) not in [plot[:2] for plot in plots]:
+        plots.insert(0, (prediction["curve"], prediction["axis"], prediction["smoothing"], {}))
     return [
         charts.chart_of_curve(
             runs,
@@ -472,32 +486,32 @@ def _charts(
             axis,
             max_points,
             smoothing=smoothing,
-            guess=guess if is_drawn and (asked["curve"], asked["axis"]) == (curve, axis) else None,
-            is_wide=number == 0 or (number == len(wanted) - 1 and number % 2 == 1),
-            about=about,
+            guess=guess if is_drawn and (prediction["curve"], prediction["axis"]) == (curve, axis) else None,
+            is_wide=number == 0 or (number == len(plots) - 1 and number % 2 == 1),
+            picture=picture,
         )
-        for number, (curve, axis, smoothing, about) in enumerate(wanted)
+        for number, (curve, axis, smoothing, picture) in enumerate(plots)
     ]
 
 
-def _question(lesson: Lesson, number: int, found: Outcome) -> Html:
+def _question(lesson: Lesson, number: int, result: Outcome) -> Html:
     question = lesson["questions"][number]
-    answer, right = question["answer"], _right_answer(question, found)
-    tried = [each["name"] for each in _attempts(lesson, number)]
+    answer, right = question["answer"], _right_answer(question, result)
+    attempted = [attempt["name"] for attempt in _attempts(lesson, number)]
     parts = [
         tag("p", inlines(question["question"]), class_="question"),
         _choices(question, answer, right if answer is not None else None),
     ]
-    if tried:
-        parts.append(tag("p", "My experiment: ", joined(_listed(tried)), ".", class_="soft"))
+    if attempted:
+        parts.append(tag("p", "My experiment: ", joined(_list_names(attempted)), ".", class_="soft"))
     if answer is None:
         parts.append(tag("p", "Not answered.", class_="soft"))
     else:
-        parts += _explained(question, right, found)
+        parts += _explain(question, right, result)
     return tag("div", parts, class_="card")
 
 
-def _listed(names: Sequence[str]) -> list[Html]:
+def _list_names(names: Sequence[str]) -> list[Html]:
     return [
         joined([", " if number else None, name_of(name)]) for number, name in enumerate(dict.fromkeys(names))
     ]
@@ -507,10 +521,10 @@ STYLES = ("shared/colours", "run/charts", "run/ranks", "learn/drawings", "learn/
 SCRIPT = "learn/report/charts.js"
 # Limits of a file: Plotly takes 0.65 MB, compressed, and a point 13 bytes, so 1.4 MB remain for text.
 MAX_BYTES = 3_000_000
-MAX_POINTS_IN_ALL = 70_000
-MAX_POINTS, FEWEST_POINTS = 1_600, 60
-_CURVES_OF_A_RUN = 9
-_MAX_OTHERS_IN_A_CHART = 12
+MAX_TOTAL_POINTS = 70_000
+MAX_POINTS, MIN_POINTS = 1_600, 60
+_CURVES_PER_RUN = 9
+_MAX_RUNS_PER_CHART = 12
 _COMPARED = ("loss", "validation", "num_steps", "global_batch", "throughput", "took")
 
 
@@ -523,9 +537,7 @@ def generate_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the file's parts from gathered inputs (`request.gather_inputs`). Reads the runs' events."""
     runs, unread = _read(gathered["runs"])
     lessons = [DoneLesson(each | {"key": number}, runs) for number, each in enumerate(gathered["lessons"], 1)]
-    max_points = min(
-        MAX_POINTS, max(FEWEST_POINTS, MAX_POINTS_IN_ALL // max(1, _CURVES_OF_A_RUN * len(runs)))
-    )
+    max_points = min(MAX_POINTS, max(MIN_POINTS, MAX_TOTAL_POINTS // max(1, _CURVES_PER_RUN * len(runs))))
     has_lessons = bool(lessons or gathered.get("in_code"))
     yield _head(gathered["name"], "of-lessons" if has_lessons else "of-runs").encode()
     yield _title(gathered, lessons, len(runs)).encode()
@@ -533,9 +545,9 @@ def generate_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
         yield draw_lesson(lesson, max_points).encode()
     for in_code in gathered.get("in_code", ()):
         yield draw_code_lesson(in_code).encode()
-    others = [runs[run_id] for run_id in gathered["others"] if run_id in runs]
-    if others:
-        yield _others(others, max_points).encode()
+    other_runs = [runs[run_id] for run_id in gathered["others"] if run_id in runs]
+    if other_runs:
+        yield _draw_other_runs(other_runs, max_points).encode()
     yield tag("h2", "The runs", id="runs").encode()
     has_results = not has_lessons and len(runs) <= results.MAX_RUNS
     drawn = [draw_run(run, has_results=has_results) for run in runs.values()]
@@ -545,14 +557,14 @@ def generate_report(gathered: Mapping[str, Any]) -> Iterator[bytes]:
             "p", "No longer available, or not readable: ", ", ".join(unread), ".", class_="soft"
         ).encode()
     yield _hashes(list(runs.values())).encode()
-    yield _made_with(gathered).encode()
+    yield _draw_versions(gathered).encode()
     yield f"</main>{end(bundle(SCRIPT))}".encode()
 
 
-def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], list[str]]:
-    found = dict(zip(about, measured.read_all(list(about.values())), strict=True))
-    runs = {run_id: run for run_id, run in found.items() if run is not None}
-    return runs, [run_id for run_id in found if run_id not in runs]
+def _read(infos: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], list[str]]:
+    measured_runs = dict(zip(infos, measured.read_all(list(infos.values())), strict=True))
+    runs = {run_id: run for run_id, run in measured_runs.items() if run is not None}
+    return runs, [run_id for run_id in measured_runs if run_id not in runs]
 
 
 def _head(name: str, kind: str) -> str:
@@ -588,10 +600,10 @@ def end(script: str) -> str:
 
 
 def _title(gathered: Mapping[str, Any], lessons: Sequence[DoneLesson], num_runs: int) -> Html:
-    name, when = gathered["name"], markup.moment(gathered["made_unix_s"])
+    name, date = gathered["name"], markup.moment(gathered["made_unix_s"])
     num_lessons = len(lessons) + len(gathered.get("in_code", ()))
-    what = [f"{num_lessons} lesson{'' if num_lessons == 1 else 's'}"] if num_lessons else []
-    what.append(f"{num_runs} run{'' if num_runs == 1 else 's'}")
+    counts = [f"{num_lessons} lesson{'' if num_lessons == 1 else 's'}"] if num_lessons else []
+    counts.append(f"{num_runs} run{'' if num_runs == 1 else 's'}")
     rows = [
         tag(
             "li",
@@ -606,7 +618,7 @@ def _title(gathered: Mapping[str, Any], lessons: Sequence[DoneLesson], num_runs:
         "header",
         tag("h1", "Lab report"),
         tag("p", name_of(name), class_="by") if name else None,
-        tag("p", f"{when} · {' and '.join(what)}", class_="soft"),
+        tag("p", f"{date} · {' and '.join(counts)}", class_="soft"),
         _total(lessons, gathered["num_lessons"]) if lessons else None,
         tag("ol", rows, class_="contents") if rows else None,
         class_="title",
@@ -619,27 +631,27 @@ def _total(lessons: Sequence[DoneLesson], num_known: int) -> Html:
     num_right = sum(done.num_right_answers for done in lessons)
     num_done = sum(done.is_done for done in lessons)
     num_in_all = max(num_known, len(lessons))
-    words = f"{num_done} of {num_in_all} lessons done, {num_right} of {num_questions} questions right."
+    text = f"{num_done} of {num_in_all} lessons done, {num_right} of {num_questions} questions right."
     if num_done == num_in_all:
-        words = f"All {num_done} lessons are done. {num_right} of {num_questions} questions right."
-    return tag("p", words, class_="total")
+        text = f"All {num_done} lessons are done. {num_right} of {num_questions} questions right."
+    return tag("p", text, class_="total")
 
 
-def _others(runs: Sequence[Measured], max_points: int) -> Html:
+def _draw_other_runs(runs: Sequence[Measured], max_points: int) -> Html:
     """Return charts of runs without a lesson, in groups in which all lines are distinguishable."""
-    shown = [ShownRun(name=run.about["name"], index=index, run=run) for index, run in enumerate(runs)]
+    shown = [ShownRun(name=run.info["name"], index=index, run=run) for index, run in enumerate(runs)]
     parts: list[Html | None] = []
-    for first in range(0, len(shown), _MAX_OTHERS_IN_A_CHART):
-        part = shown[first : first + _MAX_OTHERS_IN_A_CHART]
-        parts.append(charts.standard_charts(part, max_points))
-        parts.append(charts.numbers_table(part, _COMPARED))
+    for first in range(0, len(shown), _MAX_RUNS_PER_CHART):
+        chunk = shown[first : first + _MAX_RUNS_PER_CHART]
+        parts.append(charts.standard_charts(chunk, max_points))
+        parts.append(charts.numbers_table(chunk, _COMPARED))
     return tag("section", tag("h2", "Runs side by side" if len(runs) > 1 else "Curves"), parts)
 
 
 def _hashes(runs: Sequence[Measured]) -> Html:
     lines = [hash_line(run, run.hashed) for run in runs if run.hashed is not None]
-    live = [run.about["run_id"] for run in runs if run.is_live]
-    words = (
+    live = [run.info["run_id"] for run in runs if run.is_live]
+    text = (
         "All data about runs in this report comes from their events.jsonl. To check these files, save "
         "the lines below as hashes.txt next to the folders of the runs, and run "
     )
@@ -647,13 +659,13 @@ def _hashes(runs: Sequence[Measured]) -> Html:
     return tag(
         "section",
         tag("h2", "Where the numbers come from"),
-        tag("p", words, tag("code", "sha256sum --check hashes.txt"), f".{note}"),
+        tag("p", text, tag("code", "sha256sum --check hashes.txt"), f".{note}"),
         tag("pre", tag("code", "\n".join(lines))),
         class_="hashes",
     )
 
 
-def _made_with(gathered: Mapping[str, Any]) -> Html:
+def _draw_versions(gathered: Mapping[str, Any]) -> Html:
     machine = gathered["machine"]
     gpus = [f"{gpu['name'] or 'GPU'}, {markup.size(gpu['memory_bytes'])}" for gpu in machine["gpus"]] or [
         "none"
@@ -663,7 +675,7 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         ("Memory", markup.size(machine["memory_bytes"])),
         ("GPUs", "; ".join(gpus)),
         ("This program", installation.version()),
-        *((each["name"], each["version"] or "not installed") for each in gathered["versions"]),
+        *((package["name"], package["version"] or "not installed") for package in gathered["versions"]),
     ]
     return tag(
         "section",
@@ -679,5 +691,5 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
 
 
 if __name__ == "__main__":
-    for piece in generate_report(orjson.loads(sys.stdin.buffer.read())):
-        sys.stdout.buffer.write(piece)
+    for chunk in generate_report(orjson.loads(sys.stdin.buffer.read())):
+        sys.stdout.buffer.write(chunk)

@@ -27,7 +27,7 @@ UNITS = 1000
 MAX_RANKS = 8
 MAX_HASH_COLUMNS = 8
 SHORT_HASH = 4
-PART_WORDS = {"both": "forward and backward", "other": "the rest of the step"}
+PART_LABELS = {"both": "forward and backward", "other": "the rest of the step"}
 
 Span = tuple[float, float, str]  # start and end as shares of the width, and a CSS class
 
@@ -37,13 +37,13 @@ def draw_picture(picture: Mapping[str, Any], runs: Sequence[ShownRun]) -> Html |
     caption = inlines(picture["caption"])
     if picture["bars"] or picture["waterfall"] is not None:
         return _bars(picture, runs) if runs else None
-    found = _INSTRUMENTS.get(picture["instrument"])
-    if found is None:
+    instrument = _INSTRUMENTS.get(picture["instrument"])
+    if instrument is None:
         return None
-    title, of_run = found
-    wanted = [shown for shown in runs if picture["run"] in (None, shown.index)]
-    names = [tag("p", line_sample(shown.index), name_of(shown.name), class_="whose") for shown in wanted]
-    parts = [joined([name, of_run(shown.run)]) for name, shown in zip(names, wanted, strict=True)]
+    title, draw = instrument
+    selected = [shown for shown in runs if picture["run"] in (None, shown.index)]
+    names = [tag("p", line_sample(shown.index), name_of(shown.name), class_="whose") for shown in selected]
+    parts = [joined([name, draw(shown.run)]) for name, shown in zip(names, selected, strict=True)]
     return _figure(title, parts, caption)
 
 
@@ -91,12 +91,12 @@ def _legend(entries: Sequence[tuple[str, str]]) -> Html:
         for name, _ in entries
     ]
     return tag(
-        "ul", [tag("li", key, words) for key, (_, words) in zip(keys, entries, strict=True)], class_="legend"
+        "ul", [tag("li", key, label) for key, (_, label) in zip(keys, entries, strict=True)], class_="legend"
     )
 
 
-def _missing(words: str) -> Html:
-    return tag("p", words, class_="soft")
+def _missing(message: str) -> Html:
+    return tag("p", message, class_="soft")
 
 
 def _bars(picture: Mapping[str, Any], runs: Sequence[ShownRun]) -> Html:
@@ -116,7 +116,7 @@ def _bars(picture: Mapping[str, Any], runs: Sequence[ShownRun]) -> Html:
     return tag("div", caption, class_="instrument", data_bars=orjson.dumps(values).decode())
 
 
-def _measured(shown: ShownRun, most_ranks: int | None) -> dict[str, Any]:
+def _measured(shown: ShownRun, max_ranks: int | None) -> dict[str, Any]:
     """Return the values of a run for the page's script; a waterfall averages over all ranks."""
     run = shown.run
     return {
@@ -124,12 +124,12 @@ def _measured(shown: ShownRun, most_ranks: int | None) -> dict[str, Any]:
         "index": shown.index,
         "isOver": True,
         "head": {
-            "num_ranks": run.about["num_ranks"],
+            "num_ranks": run.info["num_ranks"],
             "global_batch": run.global_batch,
             "pace": None if run.pace is None else asdict(run.pace),
         },
-        "ranks": run.series.latest.get("ranks", {}).get("ranks", [])[:most_ranks],
-        "history": pace.rank_history_of_run(run.series)[:most_ranks],
+        "ranks": run.series.latest.get("ranks", {}).get("ranks", [])[:max_ranks],
+        "history": pace.rank_history_of_run(run.series)[:max_ranks],
     }
 
 
@@ -137,7 +137,7 @@ def _measured(shown: ShownRun, most_ranks: int | None) -> dict[str, Any]:
 
 
 def _recorded_step(run: Measured) -> Html:
-    directory = RunDirectory(Path(run.about["path"]))
+    directory = RunDirectory(Path(run.info["path"]))
     files = recordings.list_recordings(directory)
     if not files:
         return _missing("No step of this run was recorded.")
@@ -158,44 +158,44 @@ def _recorded_step(run: Measured) -> Html:
     rows = []
     for rank, step in ranks:
         computing = [span(began, ended, f"part-{name}") for name, began, ended in step["parts"]]
-        talking = [
-            span(each["began_s"], each["ended_s"], "part-reduce")
-            for each in (*step["all_reduces"], *step["collectives"])
+        communicating = [
+            span(item["began_s"], item["ended_s"], "part-reduce")
+            for item in (*step["all_reduces"], *step["collectives"])
         ]
-        rounds = [each for reduced in step["all_reduces"] for each in reduced["rounds"]]
+        rounds = [item for reduced in step["all_reduces"] for item in reduced["rounds"]]
         waiting = [span(written_s, met_s, "part-wait") for _, written_s, met_s, *_ in rounds]
-        rows += [_row(f"rank {rank}", computing), _row("", [*talking, *waiting])]
-    used = dict.fromkeys(name for _, step in ranks for name, *_ in step["parts"])
-    legend = [(f"part-{name}", PART_WORDS.get(name, name)) for name in used]
+        rows += [_row(f"rank {rank}", computing), _row("", [*communicating, *waiting])]
+    part_names = dict.fromkeys(name for _, step in ranks for name, *_ in step["parts"])
+    legend = [(f"part-{name}", PART_LABELS.get(name, name)) for name in part_names]
     legend += [("part-reduce", "all-reduce"), ("part-wait", "waiting for the other ranks")]
     overlap = recording["numbers"]["overlap"]
-    words = f"Duration of step {recording['first_step']:,}: {markup.short_time(length_s)}."
+    text = f"Duration of step {recording['first_step']:,}: {markup.short_time(length_s)}."
     if overlap is not None:
-        words += f" {overlap:.0%} of the time of the all-reduces was hidden behind computing."
-    return joined([_legend(legend), _table(rows), tag("p", words, class_="soft")])
+        text += f" {overlap:.0%} of the time of the all-reduces was hidden behind computing."
+    return joined([_legend(legend), _table(rows), tag("p", text, class_="soft")])
 
 
 def _fingerprints(run: Measured) -> Html:
-    found = run.series.fingerprints.shown()
-    if found is None:
+    comparison = run.series.fingerprints.shown()
+    if comparison is None:
         return _missing("The ranks' weights were not compared.")
-    newest = found["newest"][-MAX_HASH_COLUMNS:]
+    newest = comparison["newest"][-MAX_HASH_COLUMNS:]
     heads = ["after step", *(markup.count(each["step"]) for each in newest)]
     rows = [
         [tag("th", f"rank {rank}", scope="row"), [_hash_cell(each["hashes"], rank) for each in newest]]
-        for rank in range(min(found["num_ranks"], MAX_RANKS))
+        for rank in range(min(comparison["num_ranks"], MAX_RANKS))
     ]
-    if found["is_identical"]:
-        words = f"After step {found['step']:,} all replicas are identical, to the last bit."
+    if comparison["is_identical"]:
+        text = f"After step {comparison['step']:,} all replicas are identical, to the last bit."
     else:
         distance = max((each or 0.0 for each in newest[-1]["distances"]), default=0.0)
-        words = (
-            f"The replicas have differed since step {found['differ_since']:,}, at the end "
+        text = (
+            f"The replicas have differed since step {comparison['differ_since']:,}, at the end "
             f"by up to {distance:.2%} of the length of rank 0's weights."
         )
-    words += " Equal letters in a column mean equal hashes."
+    text += " Equal letters in a column mean equal hashes."
     return joined(
-        [markup.table(heads, rows, label="Hashes of the last steps"), tag("p", words, class_="soft")]
+        [markup.table(heads, rows, label="Hashes of the last steps"), tag("p", text, class_="soft")]
     )
 
 
@@ -209,24 +209,24 @@ def _hash_cell(hashes: Sequence[str], rank: int) -> Html:
     )
 
 
-def _who_saw_what(run: Measured) -> Html:
-    sampling = sampling_of(run.config, run.series.plans, run.about["num_replicas"])
+def _sample_assignment(run: Measured) -> Html:
+    sampling = sampling_of(run.config, run.series.plans, run.info["num_replicas"])
     if sampling is None:
         return _missing("The distribution of the samples over the ranks is unknown.")
     if "sample" not in samples.picture_kinds(sampling):
         return _missing("There are too many samples to draw.")
-    found = samples.sample_picture(sampling, 0, "sample", 0, sampling.num_samples)
-    num_columns, num_rows, num_groups = (found[name]["number"] for name in ("columns", "rows", "ranks"))
+    figure = samples.sample_picture(sampling, 0, "sample", 0, sampling.num_samples)
+    num_columns, num_rows, num_groups = (figure[name]["number"] for name in ("columns", "rows", "ranks"))
     width = UNITS / num_columns
     cells: dict[str, list[str]] = {}
-    for row, counts in enumerate(found["counts"]):
+    for row, counts in enumerate(figure["counts"]):
         for column in range(num_columns):
-            seen = [group for group in range(num_groups) if counts[column * num_groups + group]]
-            if seen:
-                name = f"seen{seen[0] % NUM_COLORS}" if len(seen) == 1 else "several"
+            seen_by = [group for group in range(num_groups) if counts[column * num_groups + group]]
+            if seen_by:
+                name = f"seen{seen_by[0] % NUM_COLORS}" if len(seen_by) == 1 else "several"
                 cells.setdefault(name, []).append(f"M{column * width:.1f} {row}h{width:.2f}v1h-{width:.2f}z")
     shapes = [tag("path", d="".join(each), class_=f"bar {name}") for name, each in sorted(cells.items())]
-    groups, steps = found["ranks"], found["rows"]
+    groups, steps = figure["ranks"], figure["rows"]
     legend = []
     for number in range(num_groups):
         first = groups["first"] + number * groups["size"]
@@ -237,20 +237,22 @@ def _who_saw_what(run: Measured) -> Html:
     if num_groups > 1:
         legend.append(("several", "several ranks"))
     times = samples.times_seen(sampling, 0)
-    fewest, most = times["fewest"], times["most"]
-    often = f"{most} time{'' if most == 1 else 's'}" if fewest == most else f"{fewest} to {most} times"
-    words = (
+    min_times, max_times = times["fewest"], times["most"]
+    frequency = (
+        f"{max_times} time{'' if max_times == 1 else 's'}"
+        if min_times == max_times
+        else f"{min_times} to {max_times} times"
+    )
+    text = (
         f"From left to right: the {sampling.num_samples:,} training samples. From top to bottom: steps "
-        f"{steps['first']:,} to {steps['last']:,}, which are the first epoch. Each sample is used {often} "
-        "in this epoch."
+        f"{steps['first']:,} to {steps['last']:,}, which are the first epoch. Each sample is used "
+        f"{frequency} in this epoch."
     )
-    return joined(
-        [_legend(legend), _svg(shapes, num_rows, "grid-of-samples"), tag("p", words, class_="soft")]
-    )
+    return joined([_legend(legend), _svg(shapes, num_rows, "grid-of-samples"), tag("p", text, class_="soft")])
 
 
 _INSTRUMENTS: Mapping[str, tuple[str, Callable[[Measured], Html]]] = {
     "step-theatre": ("A recorded step, part by part", _recorded_step),
     "fingerprints": ("Hashes of each rank's weights", _fingerprints),
-    "who-saw-what": ("Which rank trained on which sample", _who_saw_what),
+    "who-saw-what": ("Which rank trained on which sample", _sample_assignment),
 }

@@ -48,25 +48,27 @@ class Recorded:
 
     def numbers(self, question: int | None = None) -> Runs:
         """Return the measured numbers of the runs, and of a question's attempts."""
-        own: dict[RunName, RunNumbers] = {shown.index: shown.numbers() for shown in self.shown()}
+        numbers: dict[RunName, RunNumbers] = {shown.index: shown.numbers() for shown in self.shown()}
         for choice, run in self.attempts.get(-1 if question is None else question, {}).items():
-            own[choice] = ShownRun(name=choice, index=0, run=run).numbers()
-        return own
+            numbers[choice] = ShownRun(name=choice, index=0, run=run).numbers()
+        return numbers
 
     def shown(self) -> list[ShownRun]:
         """Return the lesson's runs with their names, for figures."""
         return [
-            ShownRun(name=about.name, index=index, run=run)
-            for index, (about, run) in enumerate(zip(self.lesson.runs, self.runs, strict=True))
+            ShownRun(name=lesson_run.name, index=index, run=run)
+            for index, (lesson_run, run) in enumerate(zip(self.lesson.runs, self.runs, strict=True))
         ]
 
 
-def page(recorded: Recorded, *, others: Sequence[tuple[str, str]], about: Mapping[str, str]) -> Iterator[str]:
+def page(
+    recorded: Recorded, *, links: Sequence[tuple[str, str]], product: Mapping[str, str]
+) -> Iterator[str]:
     """Yield the file of a lesson.
 
     Args:
-        others: title and file name of the next lesson and of the list.
-        about: `product`, `get_it` (a sentence), `machine` and `recorded` (the day), as texts.
+        links: title and file name of the next lesson and of the list.
+        product: `product`, `get_it` (a sentence), `machine` and `recorded` (the day), as texts.
     """
     lesson = recorded.lesson
     used: dict[str, None] = {}
@@ -78,8 +80,8 @@ def page(recorded: Recorded, *, others: Sequence[tuple[str, str]], about: Mappin
             tag("p", lesson.summary, class_="lead"),
             tag(
                 "p",
-                f"The runs of this lesson are recordings of real training on {about['machine']}, "
-                f"{about['recorded']}. This file needs no internet and no installation.",
+                f"The runs of this lesson are recordings of real training on {product['machine']}, "
+                f"{product['recorded']}. This file needs no internet and no installation.",
                 class_="soft",
             ),
         ),
@@ -93,17 +95,17 @@ def page(recorded: Recorded, *, others: Sequence[tuple[str, str]], about: Mappin
             [_question(recorded, number, used) for number in range(len(lesson.questions))],
             data_stage="questions",
         ),
-        _live(recorded, about),
+        _live(recorded, product),
         _terms(used),
-        tag("nav", [tag("a", title, href=name) for title, name in others], aria_label="Lessons"),
+        tag("nav", [tag("a", title, href=name) for title, name in links], aria_label="Lessons"),
     ]
     script = bundle(SCRIPT, document.SCRIPT)
-    yield document.head(f"{lesson.title} · {about['product']}", STYLES, script)
+    yield document.head(f"{lesson.title} · {product['product']}", STYLES, script)
     yield f'<body><main class="ddp lesson-page">{joined(parts)}</main>{document.end(script)}'
 
 
 def index(
-    lessons: Sequence[Lesson], files: Sequence[str], in_code: Sequence[CodeLesson], about: Mapping[str, str]
+    lessons: Sequence[Lesson], files: Sequence[str], in_code: Sequence[CodeLesson], product: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield the list of the exported lessons, and of the lessons in code, which need the program."""
     rows = [
@@ -115,7 +117,7 @@ def index(
         for lesson, file in zip(lessons, files, strict=True)
     ]
     minutes = sum(lesson.minutes for lesson in lessons)
-    yield document.head(f"Lessons · {about['product']}", STYLES, "")
+    yield document.head(f"Lessons · {product['product']}", STYLES, "")
     yield "<body>" + tag(
         "main",
         tag("h1", "Distributed training in lessons"),
@@ -130,9 +132,19 @@ def index(
         tag(
             "aside",
             tag("h2", "Only in the program"),
-            tag("p", f"{about['product']} {SYSTEMS}. It starts the runs on your computer. ", about["get_it"]),
+            tag(
+                "p",
+                f"{product['product']} {SYSTEMS}. It starts the runs on your computer. ",
+                product["get_it"],
+            ),
             tag("p", "More lessons, in which you change and run code:"),
-            tag("ul", [tag("li", tag("b", name_of(each.title)), ": ", each.summary) for each in in_code]),
+            tag(
+                "ul",
+                [
+                    tag("li", tag("b", name_of(code_lesson.title)), ": ", code_lesson.summary)
+                    for code_lesson in in_code
+                ],
+            ),
         ),
         class_="lesson-page",
     ) + "</body></html>\n"  # fmt: skip
@@ -143,12 +155,12 @@ def _blocks(tree: Tree, used: dict[str, None]) -> Html:
 
 
 def _block(block: Sequence[Any], used: dict[str, None]) -> Html:
-    kind, inside = block
+    kind, content = block
     if kind == "pre":
-        return tag("pre", tag("code", inside))
+        return tag("pre", tag("code", content))
     if kind in ("ul", "ol"):
-        return tag(kind, [tag("li", _blocks(item, used)) for item in inside])
-    return tag(_BLOCKS[kind], _blocks(inside, used) if kind == "quote" else _inlines(inside, used))
+        return tag(kind, [tag("li", _blocks(item, used)) for item in content])
+    return tag(_BLOCKS[kind], _blocks(content, used) if kind == "quote" else _inlines(content, used))
 
 
 def _inlines(tree: Tree, used: dict[str, None]) -> Html:
@@ -166,64 +178,66 @@ def _term_id(term: str) -> str:
 
 def _terms(used: Mapping[str, None]) -> Html | None:
     """Return the definitions of the terms that the lesson links to."""
-    known = shell.definitions()
+    definitions = shell.definitions()
     rows = [
-        tag("div", tag("dt", term, id=_term_id(term)), tag("dd", known[term]))
+        tag("div", tag("dt", term, id=_term_id(term)), tag("dd", definitions[term]))
         for term in sorted(used, key=str.lower)
     ]
     return tag("section", tag("h2", "Terms"), tag("dl", rows, class_="terms")) if rows else None
 
 
 def _prediction(recorded: Recorded, used: dict[str, None]) -> Html:
-    asked = recorded.lesson.prediction
+    prediction = recorded.lesson.prediction
     lock = tag("button", "Lock my prediction", type="submit")
-    said = tag("p", class_="said", role="status")
-    if isinstance(asked, DrawnCurve):
-        measured = charts.curve_of(recorded.runs[asked.run], asked.curve, asked.axis, asked.smoothing)
-        at = np.linspace(0.0, asked.until, 9)
+    status = tag("p", class_="said", role="status")
+    if isinstance(prediction, DrawnCurve):
+        measured = charts.curve_of(
+            recorded.runs[prediction.run], prediction.curve, prediction.axis, prediction.smoothing
+        )
+        positions = np.linspace(0.0, prediction.until, 9)
         facts = {
-            "low": asked.low,
-            "high": asked.high,
-            "until": asked.until,
-            "curve": charts.curve_label(asked.curve),
-            "axisText": charts.AXES.get(asked.axis, asked.axis),
-            "measured": [measured.value_at(float(x)) for x in at],
+            "low": prediction.low,
+            "high": prediction.high,
+            "until": prediction.until,
+            "curve": charts.curve_label(prediction.curve),
+            "axisText": charts.AXES.get(prediction.axis, prediction.axis),
+            "measured": [measured.value_at(float(x)) for x in positions],
         }
-        inside = [
-            tag("p", _inlines(asked.question, used), class_="question"),
+        content = [
+            tag("p", _inlines(prediction.question, used), class_="question"),
             tag("div", data_curve=orjson.dumps(facts).decode()),
         ]
     else:
-        found = outcome.of_choice(asked, recorded.numbers())
-        inside = [_choices(asked, found, "prediction", used)]
+        result = outcome.of_choice(prediction, recorded.numbers())
+        content = [_choices(prediction, result, "prediction", used)]
     return tag(
         "section",
         tag("h2", "Predict first"),
-        tag("form", inside, lock, said, class_="card", data_form="prediction"),
+        tag("form", content, lock, status, class_="card", data_form="prediction"),
     )
 
 
-def _choices(asked: Choice, found: Outcome, name: str, used: dict[str, None]) -> Html:
+def _choices(question: Choice, result: Outcome, name: str, used: dict[str, None]) -> Html:
     """Return radio buttons, with the choice to mark as correct, and the explanation."""
-    right = asked.right if found.verdict in ("unchecked", "unmeasured", "doubtful") else found.happened
+    right = question.right if result.verdict in ("unchecked", "unmeasured", "doubtful") else result.happened
     labels = [
         tag(
             "label",
             tag("input", type="radio", name=name, value=number, required=True),
-            tag("span", _inlines(words, used)),
+            tag("span", _inlines(choice, used)),
         )
-        for number, words in enumerate(asked.choices)
+        for number, choice in enumerate(question.choices)
     ]
-    because = [tag("p", words, class_="soft") for words in found.reasons]
-    if right == asked.right:
-        because.append(tag("p", _inlines(asked.because, used), class_="because"))
+    explanation = [tag("p", choice, class_="soft") for choice in result.reasons]
+    if right == question.right:
+        explanation.append(tag("p", _inlines(question.because, used), class_="because"))
     elif right is None:
-        because.append(tag("p", "These runs do not show which choice is right.", class_="soft"))
+        explanation.append(tag("p", "These runs do not show which choice is right.", class_="soft"))
     return tag(
         "fieldset",
-        tag("legend", _inlines(asked.question, used)),
+        tag("legend", _inlines(question.question, used)),
         labels,
-        tag("div", because, data_because=True),
+        tag("div", explanation, data_because=True),
         data_right="" if right is None else right,
     )
 
@@ -237,15 +251,15 @@ def _pictures(recorded: Recorded, used: dict[str, None]) -> Html:
         parts.append(_picture(picture, runs))
         if picture.instrument in _MOVING:
             parts.append(tag("p", "This picture can only be played or changed in Rankscope.", class_="soft"))
-        found = outcome.of_picture(picture, recorded.numbers())
-        if picture.finding and found.verdict == "explained":
+        result = outcome.of_picture(picture, recorded.numbers())
+        if picture.finding and result.verdict == "explained":
             parts.append(tag("p", _inlines(picture.finding, used), class_="finding"))
-        parts += [tag("p", words, class_="soft") for words in found.reasons]
+        parts += [tag("p", reason, class_="soft") for reason in result.reasons]
     return joined(parts)
 
 
 def _picture(picture: Picture, runs: Sequence[ShownRun]) -> Html | None:
-    values = asdict(picture)
+    fields = asdict(picture)
     if picture.curve:
         figure = charts.chart_of_curve(
             runs,
@@ -254,40 +268,37 @@ def _picture(picture: Picture, runs: Sequence[ShownRun]) -> Html | None:
             MAX_POINTS,
             smoothing=picture.smoothing,
             is_wide=True,
-            about=values,
+            picture=fields,
         )
         return charts.chart_grid([figure])
     if picture.numbers:
         return charts.numbers_table(runs, picture.numbers, inlines(picture.caption))
-    return instruments.draw_picture(values, runs)
+    return instruments.draw_picture(fields, runs)
 
 
 def _question(recorded: Recorded, number: int, used: dict[str, None]) -> Html:
-    asked = recorded.lesson.questions[number]
-    found = outcome.of_choice(asked, recorded.numbers(number))
+    question = recorded.lesson.questions[number]
+    result = outcome.of_choice(question, recorded.numbers(number))
     return tag(
         "form",
-        _choices(asked, found, f"question-{number}", used),
+        _choices(question, result, f"question-{number}", used),
         tag("button", "Check", type="submit"),
         tag("p", class_="said", role="status"),
-        tag("div", _attempt(recorded, number, asked), data_because=True),
+        tag("div", _attempt(recorded, number, question), data_because=True),
         class_="card",
         data_form="question",
     )
 
 
-def _attempt(recorded: Recorded, number: int, asked: Question) -> Html | None:
+def _attempt(recorded: Recorded, number: int, question: Question) -> Html | None:
     """Return the recorded runs of a question's attempt, and the original run."""
-    tried = recorded.attempts.get(number, {})
-    if asked.attempt is None or not tried:
+    runs = recorded.attempts.get(number, {})
+    if question.attempt is None or not runs:
         return None
-    base = recorded.shown()[asked.attempt.run]
+    base = recorded.shown()[question.attempt.run]
     shown = [
         ShownRun(name=base.name, index=0, run=base.run),
-        *(
-            ShownRun(name=choice, index=index, run=run)
-            for index, (choice, run) in enumerate(tried.items(), 1)
-        ),
+        *(ShownRun(name=choice, index=index, run=run) for index, (choice, run) in enumerate(runs.items(), 1)),
     ]
     curve = charts.chart_of_curve(shown, "loss", "step", MAX_POINTS // 2, smoothing=20, is_wide=True)
     return joined(
@@ -299,13 +310,17 @@ def _attempt(recorded: Recorded, number: int, asked: Question) -> Html | None:
     )
 
 
-def _live(recorded: Recorded, about: Mapping[str, str]) -> Html:
+def _live(recorded: Recorded, product: Mapping[str, str]) -> Html:
     """Return a section about the features that need the program: other settings and moving parts."""
-    words = ["start the runs yourself and change their settings"]
+    features = ["start the runs yourself and change their settings"]
     if any(picture.instrument in _MOVING for picture in recorded.lesson.pictures):
-        words.append("play the recorded steps and move the controls of the pictures")
+        features.append("play the recorded steps and move the controls of the pictures")
     return tag(
         "aside",
         tag("h2", "Only in the program"),
-        tag("p", f"{about['product']} {SYSTEMS}. There you can {' and '.join(words)}. ", about["get_it"]),
+        tag(
+            "p",
+            f"{product['product']} {SYSTEMS}. There you can {' and '.join(features)}. ",
+            product["get_it"],
+        ),
     )

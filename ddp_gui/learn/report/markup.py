@@ -23,9 +23,9 @@ class Html(str):
     __slots__ = ()
 
 
-def text(words: object) -> Html:
+def text(value: object) -> Html:
     """Return a value as escaped text."""
-    return Html(html.escape(visible(str(words))))
+    return Html(html.escape(visible(str(value))))
 
 
 def tag(element: str, /, *children: Child, **attributes: object) -> Html:
@@ -33,10 +33,10 @@ def tag(element: str, /, *children: Child, **attributes: object) -> Html:
 
     Omits attributes that are None or False, and children that are None.
     """
-    written = "".join(_attribute(key, value) for key, value in attributes.items())
+    attribute_text = "".join(_attribute(key, value) for key, value in attributes.items())
     if element in _VOID:
-        return Html(f"<{element}{written}>")
-    return Html(f"<{element}{written}>{joined(children)}</{element}>")
+        return Html(f"<{element}{attribute_text}>")
+    return Html(f"<{element}{attribute_text}>{joined(children)}</{element}>")
 
 
 def joined(children: Child) -> Html:
@@ -50,9 +50,9 @@ def joined(children: Child) -> Html:
     return Html("".join(map(joined, children)))
 
 
-def name_of(words: object) -> Html:
+def name_of(name: object) -> Html:
     """Return a user-defined name in an element that isolates its text direction."""
-    return tag("bdi", str(words))
+    return tag("bdi", str(name))
 
 
 def table(
@@ -65,15 +65,23 @@ def table(
         rows: the cells of each row.
         label: accessible name of a scrollable table; empty if the table does not scroll.
     """
-    top = [tag("td") if head is None else tag("th", head, scope="col") for head in heads]
+    head_cells = [tag("td") if head is None else tag("th", head, scope="col") for head in heads]
     body = [tag("tr", row) for row in rows]
-    made = tag("table", tag("thead", tag("tr", top)), tag("tbody", body), class_=class_)
-    return tag("div", made, class_="scroll", tabindex="0", role="group", aria_label=label) if label else made
+    element = tag("table", tag("thead", tag("tr", head_cells)), tag("tbody", body), class_=class_)
+    return (
+        tag("div", element, class_="scroll", tabindex="0", role="group", aria_label=label)
+        if label
+        else element
+    )
 
 
 def facts(pairs: Iterable[tuple[Child, Child]], class_: str | None = "facts") -> Html:
     """Return a list of terms and their descriptions."""
-    return tag("dl", [tag("div", tag("dt", term), tag("dd", words)) for term, words in pairs], class_=class_)
+    return tag(
+        "dl",
+        [tag("div", tag("dt", term), tag("dd", description)) for term, description in pairs],
+        class_=class_,
+    )
 
 
 def inlines(tree: Sequence[Any], href_of_term: Callable[[str], str] | None = None) -> Html:
@@ -88,17 +96,17 @@ def inlines(tree: Sequence[Any], href_of_term: Callable[[str], str] | None = Non
 def _inline(part: Any, href_of_term: Callable[[str], str] | None) -> Html:
     if isinstance(part, str):
         return text(part)
-    kind, *inside = part
-    if kind == "link" and str(inside[0]).startswith(_ADDRESSES):
-        return tag("a", inlines(inside[1], href_of_term), href=inside[0], rel="noreferrer")
+    kind, *content = part
+    if kind == "link" and str(content[0]).startswith(_ADDRESSES):
+        return tag("a", inlines(content[1], href_of_term), href=content[0], rel="noreferrer")
     if kind == "code":
-        return tag("code", inside[0])
+        return tag("code", content[0])
     if kind in _INLINES:
-        return tag(_INLINES[kind], inlines(inside[0], href_of_term))
-    words = inlines(inside[-1])
+        return tag(_INLINES[kind], inlines(content[0], href_of_term))
+    label = inlines(content[-1])
     if kind == "term" and href_of_term is not None:
-        return tag("a", words, href=href_of_term(inside[0]), class_="term")
-    return words
+        return tag("a", label, href=href_of_term(content[0]), class_="term")
+    return label
 
 
 def _attribute(key: str, value: object) -> str:
@@ -141,8 +149,8 @@ def number(value: float | None, digits: int = 4) -> str:
     if size >= 1000:
         return count(value)
     decimals = digits if size == 0 else max(0, digits - 1 - math.floor(math.log10(size)))
-    written = f"{value:.{decimals}f}"
-    return written.rstrip("0").rstrip(".") if "." in written else written
+    formatted = f"{value:.{decimals}f}"
+    return formatted.rstrip("0").rstrip(".") if "." in formatted else formatted
 
 
 def loss(value: float | None) -> str:
@@ -173,7 +181,7 @@ def size(value: float | None) -> str:
     """Format a size in bytes with decimal units: 2.5 MB."""
     if not _is_number(value) or value < 0:
         return UNKNOWN
-    unit, name = next((each for each in _UNITS if value >= each[0]), (1.0, "bytes"))
+    unit, name = next((entry for entry in _UNITS if value >= entry[0]), (1.0, "bytes"))
     scaled = value / unit
     return f"{scaled:.1f} {name}" if scaled < 10 and unit > 1 else f"{scaled:.0f} {name}"
 
@@ -195,12 +203,12 @@ def short_time(seconds: float | None) -> str:
 
 def duration(seconds: float) -> str:
     """Format a duration: 12 s, 3 min 05 s, 2 h 10 min."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
+    rounded_s = max(0, round(seconds))
+    if rounded_s < 60:
+        return f"{rounded_s} s"
+    if rounded_s < 3600:
+        return f"{rounded_s // 60} min {rounded_s % 60:02d} s"
+    return f"{rounded_s // 3600:,} h {rounded_s % 3600 // 60:02d} min"
 
 
 def moment(unix_s: float | None) -> str:

@@ -25,10 +25,10 @@ from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
 from trainers.machine import host, lifeline
 
-PIECE_BYTES = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 MAX_WARNINGS = 12
 # From this size on, several processes share the reading, which takes seconds (about 40 MB/s per core).
-MUCH_BYTES = 50_000_000
+MIN_PARALLEL_BYTES = 50_000_000
 MAX_READERS = 4
 Numbers = npt.NDArray[np.float64]
 
@@ -46,13 +46,13 @@ class Measured:
     """All data about one run for a report.
 
     Attributes:
-        about: facts that do not come from the events (`request.gather_inputs`).
+        info: facts that do not come from the events (`request.gather_inputs`).
         config: configuration.
         hashed: None if the run has no events.
         warnings: insights, and warnings that the run logged.
     """
 
-    about: Mapping[str, Any]
+    info: Mapping[str, Any]
     config: Config
     series: Series
     pace: Pace | None
@@ -63,7 +63,7 @@ class Measured:
     @property
     def is_live(self) -> bool:
         """True if the run was live when it was read."""
-        return self.about["state"] in events.LIVE_STATES
+        return self.info["state"] in events.LIVE_STATES
 
     @property
     def num_steps(self) -> int:
@@ -82,7 +82,7 @@ class Measured:
         return _sample_count(self.series.plan.get("global_batch"))
 
     @property
-    def most_memory_bytes(self) -> int | None:
+    def max_memory_bytes(self) -> int | None:
         """Memory for model and training in the rank that used most; None if not measured."""
         ranks = self.series.latest.get("ranks", {}).get("ranks", [])
         pairs = [(rank.get("base_memory_bytes"), rank.get("peak_memory_bytes")) for rank in ranks]
@@ -104,7 +104,7 @@ def read_all(runs: Sequence[Mapping[str, Any]]) -> list[Measured | None]:
     """Read the events of runs, with several processes if they are large; None for unreadable runs."""
     num_bytes = sum(map(_size, runs))
     num_readers = min(host.num_cores(), len(runs), MAX_READERS)
-    if num_bytes < MUCH_BYTES or num_readers < 2:
+    if num_bytes < MIN_PARALLEL_BYTES or num_readers < 2:
         return list(map(_read_or_none, runs))
     # The reading processes end with this process, which ends with the page.
     with ProcessPoolExecutor(
@@ -113,40 +113,40 @@ def read_all(runs: Sequence[Mapping[str, Any]]) -> list[Measured | None]:
         return list(readers.map(_read_or_none, runs))
 
 
-def _read_or_none(about: Mapping[str, Any]) -> Measured | None:
+def _read_or_none(info: Mapping[str, Any]) -> Measured | None:
     try:
-        return read(about)
+        return read(info)
     except (OSError, ValueError):
         return None
 
 
-def _size(about: Mapping[str, Any]) -> int:
+def _size(info: Mapping[str, Any]) -> int:
     try:
-        return RunDirectory(Path(about["path"])).events.stat().st_size
+        return RunDirectory(Path(info["path"])).events.stat().st_size
     except OSError:
         return 0
 
 
-def read(about: Mapping[str, Any]) -> Measured:
+def read(info: Mapping[str, Any]) -> Measured:
     """Read all events of a run.
 
     Raises:
         OSError: if they cannot be read.
         ValueError: if the file is not a regular file, or the configuration is invalid.
     """
-    run = RunDirectory(Path(about["path"]))
+    run = RunDirectory(Path(info["path"]))
     view = RunView(run, None)
     hashed = _hash(run.events)
     view.catch_up()
-    series, state = view.series, about["state"]
-    found = insights.find(series, view.config, state)
+    series, state = view.series, info["state"]
+    run_insights = insights.find(series, view.config, state)
     return Measured(
-        about=about,
+        info=info,
         config=view.config,
         series=series,
         pace=pace.pace_of_run(series, is_over=state not in events.LIVE_STATES),
-        verdict=verdict_of.judge(series, state, found),
-        warnings=_warnings(series, [*insights.damage_insights(view.num_missing_events), *found]),
+        verdict=verdict_of.judge(series, state, run_insights),
+        warnings=_warnings(series, [*insights.damage_insights(view.num_missing_events), *run_insights]),
         hashed=hashed,
     )
 
@@ -156,17 +156,17 @@ def _hash(path: Path) -> Hashed | None:
     digest, num_bytes = hashlib.sha256(), 0
     try:
         with open_plain(path) as file:
-            while piece := file.read(PIECE_BYTES):
-                digest.update(piece)
-                num_bytes += len(piece)
+            while chunk := file.read(CHUNK_BYTES):
+                digest.update(chunk)
+                num_bytes += len(chunk)
     except FileNotFoundError:
         return None
     return Hashed(sha256=digest.hexdigest(), num_bytes=num_bytes)
 
 
-def _warnings(series: Series, found: list[insights.Insight]) -> tuple[str, ...]:
-    own = [str(mark["message"]) for mark in series.marks if mark["kind"] == "warning"]
-    return tuple(dict.fromkeys([*(each.message for each in found), *own]))[:MAX_WARNINGS]
+def _warnings(series: Series, run_insights: list[insights.Insight]) -> tuple[str, ...]:
+    logged = [str(mark["message"]) for mark in series.marks if mark["kind"] == "warning"]
+    return tuple(dict.fromkeys([*(insight.message for insight in run_insights), *logged]))[:MAX_WARNINGS]
 
 
 def _sample_count(value: object) -> int | None:

@@ -32,10 +32,10 @@ MAX_NAME = 120
 MAX_LESSONS = 60
 MAX_RUNS = 120
 MAX_RUNS_OF_A_LESSON = 40
-MAX_WORDS = 200
+MAX_TEXT = 200
 MAX_TRIES = 1_000_000
 
-Index = Annotated[int, Limit(low=0, high=MAX_WORDS - 1)]
+Index = Annotated[int, Limit(low=0, high=MAX_TEXT - 1)]
 Prediction = Index | Annotated[tuple[float, ...], Limit(least=NUM_POINTS, most=NUM_POINTS)] | None
 
 
@@ -44,7 +44,7 @@ class AttemptRun:
     """A run started by a question's attempt: the question (from 0) and the chosen setting."""
 
     question: Index
-    choice: Annotated[str, Limit(most=MAX_WORDS)]
+    choice: Annotated[str, Limit(most=MAX_TEXT)]
     run_id: str
 
 
@@ -58,7 +58,7 @@ class LessonDone:
         answers: index of the chosen answer of each question; None if it was not answered.
     """
 
-    lesson: Annotated[str, Limit(least=1, most=MAX_WORDS)]
+    lesson: Annotated[str, Limit(least=1, most=MAX_TEXT)]
     prediction: Prediction = None
     runs: Annotated[tuple[str | None, ...], Limit(most=MAX_RUNS_OF_A_LESSON)] = ()
     attempts: Annotated[tuple[AttemptRun, ...], Limit(most=MAX_RUNS_OF_A_LESSON)] = ()
@@ -69,7 +69,7 @@ class LessonDone:
 class CodeDone:
     """A learner's work on a lesson in code: the latest run, and the number of runs."""
 
-    lesson: Annotated[str, Limit(least=1, most=MAX_WORDS)]
+    lesson: Annotated[str, Limit(least=1, most=MAX_TEXT)]
     run_id: str
     num_tries: Annotated[int, Limit(low=0, high=MAX_TRIES)] = 1
     is_solution_shown: bool = False
@@ -85,13 +85,13 @@ class ReportRequest:
     code_lessons: Annotated[tuple[CodeDone, ...], Limit(most=MAX_LESSONS)] = ()
 
     def __post_init__(self) -> None:
-        named = run_ids(self)
-        if wrong := next((each for each in named if not is_run_id(each)), None):
-            raise ValueError(f"runs has {typed.shorten(wrong)}; allowed: ids of runs")
+        ids = run_ids(self)
+        if invalid := next((run_id for run_id in ids if not is_run_id(run_id)), None):
+            raise ValueError(f"runs has {typed.shorten(invalid)}; allowed: ids of runs")
         if not self.lessons and not self.runs and not self.code_lessons:
             raise ValueError("a report needs a lesson or a run")
-        if len(named) > MAX_RUNS:
-            raise ValueError(f"the report has {len(named)} runs; allowed: at most {MAX_RUNS}")
+        if len(ids) > MAX_RUNS:
+            raise ValueError(f"the report has {len(ids)} runs; allowed: at most {MAX_RUNS}")
         if len({lesson.lesson for lesson in self.lessons}) < len(self.lessons):
             raise ValueError("lessons has a lesson twice")
 
@@ -102,18 +102,18 @@ def parse(raw: Any) -> ReportRequest:
     Raises:
         ValueError: naming the invalid field and what is allowed.
     """
-    made = typed.read(ReportRequest, raw)
-    return replace(made, name=" ".join(made.name.split()), runs=tuple(dict.fromkeys(made.runs)))
+    request = typed.read(ReportRequest, raw)
+    return replace(request, name=" ".join(request.name.split()), runs=tuple(dict.fromkeys(request.runs)))
 
 
 def run_ids(request: ReportRequest) -> list[str]:
     """Return the distinct ids of all runs, beginning with the lessons' runs."""
-    found: list[str] = []
+    ids: list[str] = []
     for lesson in request.lessons:
-        found += filter(None, lesson.runs)
-        found += [attempt.run_id for attempt in lesson.attempts]
-    found += [each.run_id for each in request.code_lessons]
-    return list(dict.fromkeys([*found, *request.runs]))
+        ids += filter(None, lesson.runs)
+        ids += [attempt.run_id for attempt in lesson.attempts]
+    ids += [code_lesson.run_id for code_lesson in request.code_lessons]
+    return list(dict.fromkeys([*ids, *request.runs]))
 
 
 Values = dict[str, Any]
@@ -142,18 +142,18 @@ def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> 
         NoRunError: if the report would contain neither a lesson nor a run.
     """
     order = [lesson.name for lesson in source.library.read()[0]]
-    found = {lesson.lesson: source.library.find(lesson.lesson) for lesson in request.lessons}
+    lessons = {lesson.lesson: source.library.find(lesson.lesson) for lesson in request.lessons}
     runs = {run_id: _run(source.store, run_id) for run_id in run_ids(request)}
-    in_code = [_gathered_code(source, each) for each in request.code_lessons]
+    in_code = [_gather_code(source, work) for work in request.code_lessons]
     if not request.lessons and not any(runs.values()):
         raise NoRunError("none of these runs still exists")
-    done = sorted(request.lessons, key=lambda each: order.index(each.lesson) if each.lesson in order else 0)
+    done = sorted(request.lessons, key=lambda work: order.index(work.lesson) if work.lesson in order else 0)
     return {
         "name": request.name,
         "made_unix_s": now_unix_s,
-        "lessons": [_gathered_lesson(found[each.lesson], each, order) for each in done],
+        "lessons": [_gather_lesson(lessons[work.lesson], work, order) for work in done],
         "in_code": in_code,
-        "runs": {run_id: about for run_id, about in runs.items() if about is not None},
+        "runs": {run_id: info for run_id, info in runs.items() if info is not None},
         "others": list(request.runs),
         "num_lessons": len(order),
         "versions": list_versions(),
@@ -161,7 +161,7 @@ def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> 
     }
 
 
-def _gathered_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> Values:
+def _gather_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> Values:
     return {
         "number": order.index(lesson.name) + 1 if lesson.name in order else None,
         "title": lesson.title,
@@ -185,7 +185,7 @@ def _gathered_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> 
     }
 
 
-def _gathered_code(source: Source, done: CodeDone) -> Values:
+def _gather_code(source: Source, done: CodeDone) -> Values:
     """Return the code that a learner ran, and the results of the checks."""
     lesson = source.in_code.find(done.lesson)
     try:
@@ -205,12 +205,12 @@ def _gathered_code(source: Source, done: CodeDone) -> Values:
 
 def _predicted(lesson: Lesson, done: LessonDone) -> int | list[float] | None:
     """Return the prediction if it is a valid answer to the current version of the lesson, else None."""
-    asked = lesson.prediction
-    if isinstance(asked, DrawnCurve):
+    prediction = lesson.prediction
+    if isinstance(prediction, DrawnCurve):
         if not isinstance(done.prediction, tuple):
             return None
-        return [min(max(value, asked.low), asked.high) for value in done.prediction]
-    return _choice(done.prediction, len(asked.choices))
+        return [min(max(value, prediction.low), prediction.high) for value in done.prediction]
+    return _choice(done.prediction, len(prediction.choices))
 
 
 def _choice(number: Any, num_choices: int) -> int | None:
@@ -221,12 +221,12 @@ def _run(store: RunStore, run_id: str) -> Values | None:
     """Return facts about a run without reading its events; None if it cannot be seen or read."""
     try:
         run = store.open(run_id)
-        return about_run(store, run)
+        return run_info(store, run)
     except (OSError, ValueError):
         return None
 
 
-def about_run(store: RunStore, run: RunDirectory) -> Values:
+def run_info(store: RunStore, run: RunDirectory) -> Values:
     """Return facts about a run that do not come from its events.
 
     Raises:
@@ -235,18 +235,18 @@ def about_run(store: RunStore, run: RunDirectory) -> Values:
     config, status = run.read_config(), liveness.read_status(run)
     catalogue = store.catalogue_for(run, config)
     strategy = catalogue.strategies.get(config.strategy)
-    written = listing.shown_name(run, config.name)
-    known: Mapping[str, Any] = listing.config_facts(config, catalogue)
+    notes = listing.shown_name(run, config.name)
+    facts: Mapping[str, Any] = listing.config_facts(config, catalogue)
     engine = liveness.engine_for(status)
     return {
         "run_id": run.run_id,
         "path": str(run.path.absolute()),
-        "name": written["name"],
-        "tags": written["tags"],
-        "note": written["note"],
+        "name": notes["name"],
+        "tags": notes["tags"],
+        "note": notes["note"],
         "state": status.state,
         "error": status.error,
-        "labels": [known["model_label"], known["dataset_label"], known["strategy_label"]],
+        "labels": [facts["model_label"], facts["dataset_label"], facts["strategy_label"]],
         "num_ranks": config.world_size,
         "num_replicas": config.num_replicas(strategy.ranks_per_replica if strategy else "one"),
         "mistake": config.to_json().get("mistake", "none"),
@@ -267,7 +267,7 @@ def _machine() -> Values:
         "cpu": host.cpu_name(),
         "num_cores": host.num_cores(),
         "memory_bytes": host.memory_bytes()[1],
-        "gpus": [{"name": each.name, "memory_bytes": each.memory_total_bytes} for each in readings],
+        "gpus": [{"name": gpu.name, "memory_bytes": gpu.memory_total_bytes} for gpu in readings],
     }
 
 
@@ -285,28 +285,28 @@ def make_router(library: Library, in_code: CodeLibrary, store: RunStore) -> Rout
     @router.post("")
     async def report(request: Request) -> GeneratedFile:
         body = await front.read_json_body(request, MAX_BYTES)
-        made: GeneratedFile = await made_of_body(body)
-        return made
+        file: GeneratedFile = await report_of_body(body)
+        return file
 
     @SLOW.handler
-    def made_of_body(body: bytes) -> GeneratedFile:
+    def report_of_body(body: bytes) -> GeneratedFile:
         try:
             raw = front.parse_json_body(body, max_parts=MAX_PARTS)
             if not isinstance(raw, dict):
                 raise ValueError("a report request must be one JSON object")
         except ValueError as error:
             raise HTTPException(status_code=422, detail=str(error)) from error
-        return _made(source, raw)
+        return _generate(source, raw)
 
     @router.get("")
     @SLOW.handler
     def report_of_runs(runs: str) -> GeneratedFile:
-        return _made(source, {"runs": list(filter(None, runs.split(",")))})
+        return _generate(source, {"runs": list(filter(None, runs.split(",")))})
 
     return router
 
 
-def _made(source: Source, raw: dict[str, Any]) -> GeneratedFile:
+def _generate(source: Source, raw: dict[str, Any]) -> GeneratedFile:
     now_unix_s = time.time()
     try:
         gathered = gather_inputs(source, parse(raw), now_unix_s)

@@ -41,7 +41,7 @@ def _confusion(run: Measured) -> Html | None:
     if not counts:
         return None
     names = run.series.plan.get("class_names") or []
-    names = [names[place] if place < len(names) else str(place) for place in range(len(counts))]
+    names = [names[index] if index < len(names) else str(index) for index in range(len(counts))]
     rows = [
         [
             tag("th", name_of(name), scope="row"),
@@ -49,14 +49,14 @@ def _confusion(run: Measured) -> Html | None:
         ]
         for name, row in zip(names, counts, strict=True)
     ]
-    words = f"At step {last['step']:,}. Rows are true classes, columns are predicted classes."
+    caption = f"At step {last['step']:,}. Rows are true classes, columns are predicted classes."
     title = "Confusion matrix"
     table = markup.table([None, *map(name_of, names)], rows, label=title, class_="confusion")
-    return joined([tag("h4", title), tag("p", words, class_="soft"), table])
+    return joined([tag("h4", title), tag("p", caption, class_="soft"), table])
 
 
-def _shade(value: float, whole: float) -> int | None:
-    return (round(NUM_SHADES * value / whole) or None) if 0 < value <= whole else None
+def _shade(value: float, total: float) -> int | None:
+    return (round(NUM_SHADES * value / total) or None) if 0 < value <= total else None
 
 
 def _outputs(run: Measured) -> Html | None:
@@ -78,14 +78,19 @@ def _text(content: Any) -> Html:
 
 def _texts(content: Any) -> Html:
     items = [
-        tag("li", tag("strong", _said(item)), " ", name_of(item["text"])) for item in content[:MAX_ITEMS]
+        tag("li", tag("strong", _describe_prediction(item)), " ", name_of(item["text"]))
+        for item in content[:MAX_ITEMS]
     ]
     return tag("ul", items)
 
 
 def _images(content: Any) -> Html:
     figures = [
-        tag("figure", tag("img", src=_png(item), alt="", width=64), tag("figcaption", _said(item)))
+        tag(
+            "figure",
+            tag("img", src=_png(item), alt="", width=64),
+            tag("figcaption", _describe_prediction(item)),
+        )
         for item in content[:MAX_ITEMS]
     ]
     return tag("div", figures, class_="outputs")
@@ -93,7 +98,10 @@ def _images(content: Any) -> Html:
 
 def _rows(content: Any) -> Html:
     rows = [
-        [[tag("td", name_of(_short(value))) for value in item["inputs"]], tag("td", _said(item))]
+        [
+            [tag("td", name_of(_short(value))) for value in item["inputs"]],
+            tag("td", _describe_prediction(item)),
+        ]
         for item in content["rows"][:MAX_ITEMS]
     ]
     heads = list(map(name_of, [*content["columns"], "answer"]))
@@ -106,8 +114,8 @@ def _surface(content: Any) -> Html:
     read = partial(base64.b64decode, validate=True)
     predictions, points = read(content["predictions"]), read(content["points"])
     pixels = bytes(
-        round(255 + (part - 255) * SURFACE_OPACITY * sure / 255)
-        for prediction, sure in zip(predictions, read(content["confidence"]), strict=True)
+        round(255 + (part - 255) * SURFACE_OPACITY * confidence / 255)
+        for prediction, confidence in zip(predictions, read(content["confidence"]), strict=True)
         for part in bytes.fromhex(COLORS[prediction])
     )
     image = {"height": size, "width": size, "channels": 3, "pixels": base64.b64encode(pixels)}
@@ -117,16 +125,16 @@ def _surface(content: Any) -> Html:
     ]
     names = content["feature_names"]
     (left, right), (bottom, top) = content["x_range"], content["y_range"]
-    words = f"{names[0]} from left {_short(left)} to right {_short(right)}, "
-    words += f"{names[1]} from bottom {_short(bottom)} to top {_short(top)}. Points: validation samples."
+    caption = f"{names[0]} from left {_short(left)} to right {_short(right)}, "
+    caption += f"{names[1]} from bottom {_short(bottom)} to top {_short(top)}. Points: validation samples."
     dot = partial(tag, "circle", cx=6, cy=6, r=5)
     legend = [
         tag("li", tag("svg", dot(fill=f"#{color}"), class_="key", aria_hidden="true"), " ", name_of(name))
         for color, name in zip(COLORS, content["class_names"], strict=False)
     ]
     regions = tag("image", href=_png(image), width=255, height=255)
-    drawn = tag("svg", regions, circles, viewBox="0 0 255 255", width=320, role="img", aria_label=words)
-    return tag("figure", drawn, tag("figcaption", words), tag("ul", legend, class_="legend"))
+    drawn = tag("svg", regions, circles, viewBox="0 0 255 255", width=320, role="img", aria_label=caption)
+    return tag("figure", drawn, tag("figcaption", caption), tag("ul", legend, class_="legend"))
 
 
 _OUTPUTS: Mapping[str, Callable[[Any], Html]] = {
@@ -134,7 +142,7 @@ _OUTPUTS: Mapping[str, Callable[[Any], Html]] = {
 }  # fmt: skip
 
 
-def _said(item: Item) -> str:
+def _describe_prediction(item: Item) -> str:
     """Return the label and the prediction of a sample as text."""
     label, prediction = _short(item.get("label", item.get("target"))), _short(item["prediction"])
     if "target" in item:
@@ -163,12 +171,14 @@ def _png(image: Item) -> str:
 
 def _events(run: Measured) -> Html | None:
     """Return the important events of a run, without periodic checkpoints."""
-    told = [(mark, words[:MAX_TEXT]) for mark in run.series.marks if (words := _words_of(mark)) is not None]
-    rows = [
-        [tag("td", each) for each in (markup.duration(mark["active_s"]), markup.count(mark["step"]), words)]
-        for mark, words in told[-MAX_EVENTS:]
+    described = [
+        (mark, text[:MAX_TEXT]) for mark in run.series.marks if (text := _describe_mark(mark)) is not None
     ]
-    omitted = len(told) - len(rows)
+    rows = [
+        [tag("td", cell) for cell in (markup.duration(mark["active_s"]), markup.count(mark["step"]), text)]
+        for mark, text in described[-MAX_EVENTS:]
+    ]
+    omitted = len(described) - len(rows)
     return joined(
         [
             tag("h4", "Events"),
@@ -178,7 +188,7 @@ def _events(run: Measured) -> Html | None:
     )
 
 
-def _words_of(mark: Item) -> str | None:
+def _describe_mark(mark: Item) -> str | None:
     kind, reason = mark["kind"], mark.get("reason")
     if kind == "state":
         return f"{mark['state']}: {reason}" if reason else str(mark["state"])

@@ -33,7 +33,7 @@ def test_what_a_login_node_cannot_do_is_said(
     words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises((ValueError, SystemExit)) as refused:
-        program._for_login_node(program.parse_options(words.split()))
+        program._login_node_options(program.parse_options(words.split()))
     assert said in str(refused.value) + capsys.readouterr().err
 
 

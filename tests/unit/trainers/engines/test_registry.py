@@ -66,7 +66,10 @@ def test_the_command_line_offers_and_checks_a_further_engine(
         checked(*served, "--insecure")
     with pytest.raises(ValueError, match="add --engine slurm or --engine ssh or --engine printer, or"):
         checked("--site", str(site))
-    assert app._for_login_node(app.parse_options(["--ssh", "hpc", *served]))[:2] == ["--engine", "printer"]
+    assert app._login_node_options(app.parse_options(["--ssh", "hpc", *served]))[:2] == [
+        "--engine",
+        "printer",
+    ]
     made = printer.create(EngineOptions(runs_dir=tmp_path))
     assert made.name == "printer" and not made.queue()
     with pytest.raises(ValueError, match="engine is 'printer', but an engine of this name is already"):
