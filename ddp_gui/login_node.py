@@ -86,8 +86,8 @@ class SocketForwarder:
 def _copy(source: socket.socket, target: socket.socket) -> None:
     """Copy data in one direction until one side closes; then shut this direction down."""
     with contextlib.suppress(OSError):
-        while piece := source.recv(PIECE_BYTES):
-            target.sendall(piece)
+        while chunk := source.recv(PIECE_BYTES):
+            target.sendall(chunk)
     for end, how in ((target, socket.SHUT_WR), (source, socket.SHUT_RD)):
         with contextlib.suppress(OSError):
             end.shutdown(how)
@@ -141,13 +141,15 @@ def serve(
                 else:
                     say(f"The connection to {name} is restored.")
                 was_ready, num_failures = True, 0
-            why = connection.wait_for_end()
+            reason = connection.wait_for_end()
             forwarder.is_page_ready.clear()
             if not was_ready or not connection.is_lost:
-                return why
+                return reason
             wait_s = WAITS_S[min(num_failures, len(WAITS_S) - 1)]
             num_failures += 1
-            say(f"The connection to {name} is lost ({why}). Jobs continue; trying again in {wait_s:.0f} s.")
+            say(
+                f"The connection to {name} is lost ({reason}). Jobs continue; trying again in {wait_s:.0f} s."
+            )
             time.sleep(wait_s)
 
 
@@ -201,11 +203,11 @@ class Connection:
     def _lines(self) -> Iterator[str]:
         assert self._ssh.stdout is not None
         for line in self._ssh.stdout:
-            words = line.decode("utf-8", "replace").rstrip()
-            if words:
-                self._last_lines.append(words)
+            text = line.decode("utf-8", "replace").rstrip()
+            if text:
+                self._last_lines.append(text)
                 del self._last_lines[:-MOST_LINES]
-                yield words
+                yield text
 
     def _forward_output(self, say: Callable[[str], None]) -> None:
         for line in self._lines():

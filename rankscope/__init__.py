@@ -12,8 +12,8 @@ from pathlib import Path
 
 def add_to_path() -> Path:
     """Make app, ddp_gui and trainers importable; return the folder that contains them."""
-    here = Path(__file__).resolve().parent
-    root = here if (here / "app.py").is_file() else here.parent
+    folder = Path(__file__).resolve().parent
+    root = folder if (folder / "app.py").is_file() else folder.parent
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     return root

@@ -63,16 +63,18 @@ class Progress:
             self._lines.append(line)
             if line.startswith(("Download: ", "Download by pip: ")):
                 self._announced = line
-            if found := _READY.match(line):
-                self._address = found[1]
-            elif found := _ANNOUNCED.match(line):
-                others = sum(float(each.replace(",", "")) for each in re.findall(r"([\d,]+) MB", found[2]))
-                self._total_mb = float(found[1].replace(",", "")) + others
-            elif found := _PART.match(line):
-                self._part_mb, self._step = float(found[2]), f"Downloading {found[1]}"
-            elif found := _WHEEL.match(line):
-                self._loaded_mb += float(found[2]) / (1000 if found[3] == "k" else 1)
-                self._step = f"Downloading {found[1]}"
+            if match := _READY.match(line):
+                self._address = match[1]
+            elif match := _ANNOUNCED.match(line):
+                other_megabytes = sum(
+                    float(each.replace(",", "")) for each in re.findall(r"([\d,]+) MB", match[2])
+                )
+                self._total_mb = float(match[1].replace(",", "")) + other_megabytes
+            elif match := _PART.match(line):
+                self._part_mb, self._step = float(match[2]), f"Downloading {match[1]}"
+            elif match := _WHEEL.match(line):
+                self._loaded_mb += float(match[2]) / (1000 if match[3] == "k" else 1)
+                self._step = f"Downloading {match[1]}"
             elif line.startswith("Installing collected packages"):
                 self._step = "Installing the downloaded packages"
                 self._loaded_mb, self._part_mb = max(self._loaded_mb, self._total_mb or 0.0), 0.0
@@ -225,9 +227,9 @@ def main(arguments: Sequence[str]) -> int:
     known, _ = parser.parse_known_args(arguments)
     if known.help:
         return subprocess.run([*program(), *arguments], check=False).returncode
-    given = [each for each in arguments if each != "--no-browser"]
+    page_arguments = [each for each in arguments if each != "--no-browser"]
     port = int(known.port) if known.port.isdecimal() else PORT
-    return start([*program(), *given, "--no-browser"], port=port, opens_browser=not known.no_browser)
+    return start([*program(), *page_arguments, "--no-browser"], port=port, opens_browser=not known.no_browser)
 
 
 if __name__ == "__main__":

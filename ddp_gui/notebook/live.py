@@ -101,24 +101,26 @@ class LiveView:
         except (OSError, ValueError) as error:  # the run was deleted, or its files are invalid
             self._widget.shown = {**self._widget.shown, "gone": explain(error)}
 
-    def _send(self, picture: Picture) -> bool:
+    def _send(self, snapshot: Picture) -> bool:
         """Send the values if they have changed or an update is due; return True if the run is live."""
-        before = self._widget.shown
-        is_news = picture["cursor"] != before["cursor"] or picture["head"]["state"] != before["head"]["state"]
+        previous = self._widget.shown
+        is_news = (
+            snapshot["cursor"] != previous["cursor"] or snapshot["head"]["state"] != previous["head"]["state"]
+        )
         if is_news or time.monotonic() - self._sent_at > NEWS_EVERY_S:
             self._sent_at = time.monotonic()
             self._num_sent += 1  # so that unchanged values are also sent
-            self._widget.shown = {**picture, "note": self._note, "number": self._num_sent}
-        return picture["head"]["state"] in events.LIVE_STATES
+            self._widget.shown = {**snapshot, "note": self._note, "number": self._num_sent}
+        return snapshot["head"]["state"] in events.LIVE_STATES
 
     def _obey(self, _widget: Any, message: Any, _buffers: Any) -> None:
         """Carry out a button's command and show the answer."""
         does = {"stop": self._run.stop, "checkpoint": self._run.checkpoint}
-        asked = does.get(str(message.get("do"))) if isinstance(message, dict) else None
-        if asked is None:
+        action = does.get(str(message.get("do"))) if isinstance(message, dict) else None
+        if action is None:
             return
         try:
-            text = asked()
+            text = action()
         except ValueError as error:
             text = str(error)
         self._note = {"number": self._note["number"] + 1, "text": text}
@@ -178,8 +180,8 @@ def styles() -> str:
 
 def as_html(run: Viewed) -> str:
     """Return the current values as a table; all text is escaped."""
-    picture = picture_of(run)
-    head, busy = picture["head"], _busy_of_ranks(picture)
+    snapshot = picture_of(run)
+    head, busy = snapshot["head"], _busy_of_ranks(snapshot)
     of = "" if head["num_steps"] is None else f" of {head['num_steps']:,}"
     loss = "–" if head["loss"] is None else f"{head['loss']:.4f}"
     rows = [("State", head["state"]), ("Step", f"{head['step']:,}{of}"), ("Loss", loss), *busy]
@@ -196,10 +198,10 @@ def as_html(run: Viewed) -> str:
     )
 
 
-def _busy_of_ranks(picture: Picture) -> list[tuple[str, str]]:
+def _busy_of_ranks(snapshot: Picture) -> list[tuple[str, str]]:
     """Return a row for each rank with its device and utilization."""
     rows = []
-    for device in picture.get("devices", []):
+    for device in snapshot.get("devices", []):
         busy = device.get("utilization_percent")
         name = device.get("name") or device.get("kind") or "device"
         rows.append((f"Rank {device['rank']}", name if busy is None else f"{name}, {busy:.0f}% busy"))

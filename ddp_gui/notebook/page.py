@@ -106,9 +106,9 @@ def tile() -> dict[str, Any]:
 
     def command(port: int, base_url: str) -> list[str]:
         prefix = f"{unquote(base_url).rstrip('/')}/{NAME}"
-        words = [*_command(port), "--root-path", prefix]
+        arguments = [*_command(port), "--root-path", prefix]
         # Escape braces, because jupyter-server-proxy formats the command again.
-        return [word.replace("{", "{{").replace("}", "}}") for word in words]
+        return [word.replace("{", "{{").replace("}", "}}") for word in arguments]
 
     return {
         "command": command,
@@ -165,22 +165,22 @@ def _served(
 ) -> ShownPage:
     """Start the page and wait until it responds."""
     command = [*_command(port), "--runs-dir", str(runs_dir.resolve()), *options]
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             lifeline.bound(*command),
             cwd=REPOSITORY,
             env=environment.for_a_child(variables, keep=(environment.NOTIFY_URLS,)),
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # interrupting a cell must not end the page
         )
         ends_at = time.monotonic() + ANSWERS_WITHIN_S
         # Wait for the page's own output, because another user's server could have taken the port.
-        while not (READY in _text_of(said) and _answers(port)):
+        while not (READY in _text_of(output) and _answers(port)):
             if process.poll() is not None or time.monotonic() > ends_at:
                 process.kill()
-                last = _text_of(said).strip().splitlines()[-1:]
+                last = _text_of(output).strip().splitlines()[-1:]
                 raise RuntimeError(f"the page did not start: {''.join(last) or 'no answer'}")
             time.sleep(0.1)
     return ShownPage(address=address, process=process, password=password)

@@ -206,10 +206,10 @@ class Run:
 
         return summarise(self.view(), self._session.store)
 
-    def _send(self, name: str, words: str) -> str:
+    def _send(self, name: str, message: str) -> str:
         with _plain_errors():
             self._session.api.send(self.run_id, name, ())
-        return words
+        return message
 
     def __repr__(self) -> str:
         """Return the name, the state and the loss."""

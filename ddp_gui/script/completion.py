@@ -173,7 +173,7 @@ class _Addition:
             head += _block(data_text.format(dataset=name))
         if head:
             self.lines[self._place_for_head()] = head
-        for names, words in (
+        for names, sentence in (
             (imports, "imported"),
             (ranks, "from the environment that torchrun gives each process"),
             (numbers, "a usual value"),
@@ -181,20 +181,20 @@ class _Addition:
             (datasets, "512 generated samples were added"),
         ):
             if names:
-                self.sentences.append(f"{', '.join(names)}: {words}.")
+                self.sentences.append(f"{', '.join(names)}: {sentence}.")
 
     def _add_calls(self, reading: Reading) -> bool:
         """Add the calls of functions that nothing calls; return True if any was added."""
         end = len(self._text.rstrip("\n").split("\n"))
-        found = False
+        has_added = False
         if reading.uncalled is not None:
-            found = self._add_call(reading.uncalled, end)
+            has_added = self._add_call(reading.uncalled, end)
         elif reading.uncalled_setup is not None:
             function = self._function(reading.uncalled_setup)
-            found = self._add_call(reading.uncalled_setup, function.end_lineno or end)
-            if found and reading.uncalled_cleanup is not None:
+            has_added = self._add_call(reading.uncalled_setup, function.end_lineno or end)
+            if has_added and reading.uncalled_cleanup is not None:
                 self._add_call(reading.uncalled_cleanup, end)
-        return found
+        return has_added
 
     def _add_call(self, name: str, after: int) -> bool:
         arguments = self._function(name).args

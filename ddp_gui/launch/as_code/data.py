@@ -190,14 +190,14 @@ def _rotten_tomatoes(config: Config, dataset: Dataset) -> DataCode:
 
 def _names(config: Config, dataset: Dataset) -> DataCode:
     path, inputs = _package("faker", "providers/person", "faker"), (config.sequence_length or 20,)
-    about, size = "names of people of the package faker", "len(characters) + 2"
-    return _code(config, dataset, "names", about, inputs, vocabulary=size, path=path)
+    description, size = "names of people of the package faker", "len(characters) + 2"
+    return _code(config, dataset, "names", description, inputs, vocabulary=size, path=path)
 
 
 def prepared_folder(fingerprint: str) -> Path | None:
     """Return the folder of prepared own data (`trainers/data/own/cache.py`), or None if it does not exist."""
-    wanted = os.environ.get("TRAINERS_CACHE")
-    cache = Path(wanted).expanduser().resolve() if wanted else private_files.cache_folder("prepared")
+    configured = os.environ.get("TRAINERS_CACHE")
+    cache = Path(configured).expanduser().resolve() if configured else private_files.cache_folder("prepared")
     if cache is None or not _FINGERPRINT.fullmatch(fingerprint):
         return None
     folder = cache / fingerprint

@@ -29,7 +29,7 @@ def render(name: str, **values: Any) -> str:
 def _environment() -> jinja2.Environment:
     # Delimiters that do not occur in the scripts. No escaping, because the output is Python; `literal` quotes
     # texts that users can choose.
-    found = jinja2.Environment(  # nosec B701
+    environment = jinja2.Environment(  # nosec B701
         loader=jinja2.FileSystemLoader(ASSETS / "code"),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -43,9 +43,9 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # noqa: S701
     )
-    found.globals["call"] = call
-    found.filters["literal"] = literal
-    return found
+    environment.globals["call"] = call
+    environment.filters["literal"] = literal
+    return environment
 
 
 def literal(text: str) -> str:
@@ -67,19 +67,19 @@ def spaced(text: str) -> str:
 
     A comment directly above a definition belongs to it.
     """
-    found = [line.rstrip() for line in text.splitlines()]
-    filled = [place for place, line in enumerate(found) if line]
+    stripped = [line.rstrip() for line in text.splitlines()]
+    nonempty = [row for row, line in enumerate(stripped) if line]
     lines: list[str] = []
     is_inside = False
-    for number, place in enumerate(filled):
-        line = found[place]
-        following = found[filled[number + 1]] if number + 1 < len(filled) else ""
+    for number, row in enumerate(nonempty):
+        line = stripped[row]
+        following = stripped[nonempty[number + 1]] if number + 1 < len(nonempty) else ""
         is_top = line[0] not in " )]}"
         opens = line.startswith(_OPENING) or (line.startswith("# ") and following.startswith(_OPENING))
         is_attached = bool(lines) and lines[-1].startswith(("@", "# "))
         if lines and is_top and not is_attached and (opens or is_inside):
             lines += ["", ""]
-        elif lines and not is_attached and not found[place - 1]:
+        elif lines and not is_attached and not stripped[row - 1]:
             lines.append("")
         is_inside = opens if is_top else is_inside
         lines.append(line)
