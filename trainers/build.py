@@ -76,7 +76,7 @@ def build_job(
             f"(num_nodes {config.num_nodes} × nproc_per_node {config.nproc_per_node}): start that many, or "
             "change config.json"
         )
-    _report_problems(config, world, reporter)
+    _say_what_is_wrong(config, world, reporter)
     set_seed(config)
     registry.check_mistake(config)
     model_entry = pick(registry.models(), config.model, "model")
@@ -108,13 +108,13 @@ def build_job(
     log.info("%s: %d training samples", config.dataset, len(train))
     log.info("%s: %d parameters, of which %d are trained", config.model, size, num_trained)
 
-    description = _describe(config, spec, validation, network, reporter) if world.is_main else None
+    described = _describe(config, spec, validation, network, reporter) if world.is_main else None
     objective = Objective(spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size)
     bits = Precision(config.precision, world.device)
-    network, reason = batch_norm.synchronise(network, config, world)
-    if reason:
-        text = f"SyncBatchNorm does nothing here: {reason}."
-        reporter.warning("sync_batchnorm_idle", text, "No action is needed.")
+    network, why = batch_norm.synchronise(network, config, world)
+    if why:
+        words = f"SyncBatchNorm does nothing here: {why}."
+        reporter.warning("sync_batchnorm_idle", words, "No action is needed.")
     # All ranks initialised the same weights; from here on each replica draws its own dropout masks.
     torch.manual_seed(config.seed + 1 + strategy.replica)
     strategy.autocast = bits.autocast
@@ -142,7 +142,7 @@ def build_job(
         keep_last=config.keep_last_checkpoints,
         keep_best=config.keep_best_checkpoint,
         announce=answers,
-        description=description,
+        description=described,
     )
     if resume_step is None:
         progress = Progress()
@@ -241,7 +241,7 @@ def make_strategy(config: Config, world: World) -> Strategy:
         ValueError: if it is incompatible with the rest of the configuration.
     """
     kind = registry.part(config, pick(registry.strategies(), config.strategy, "strategy"))
-    problem = kind.config_problem(config)
+    problem = kind.why_not_config(config)
     if problem:
         raise ValueError(f"strategy {config.strategy}: {problem}")
     return kind(config, world)
@@ -306,7 +306,7 @@ def pick(table: Mapping[str, Entry], name: str, field: str) -> Entry:
     raise ValueError(f"{field} is {name!r}, but there are: {', '.join(sorted(table))}{hint}")
 
 
-def _report_problems(config: Config, world: World, reporter: NullReporter) -> None:
+def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> None:
     for plugin in registry.discover_all():
         hint = "It cannot be chosen until it is fixed."
         reporter.warning("plugin_broken", f"{plugin.module} cannot be used: {plugin.message}", hint)
@@ -322,10 +322,10 @@ def _report_problems(config: Config, world: World, reporter: NullReporter) -> No
     if world.device.type == "cuda" and torch.version.hip is None:
         properties = torch.cuda.get_device_properties(world.device)
         capability = (properties.major, properties.minor)
-        obstacle = hardware.precision_obstacle(config.precision, properties.name, capability)
-        if obstacle is not None:
+        found = hardware.precision_obstacle(config.precision, properties.name, capability)
+        if found is not None:
             code = "tf32_idle" if config.precision == "tf32" else "bf16_emulated"
-            reporter.warning(code, obstacle.reason, obstacle.remedy)
+            reporter.warning(code, found.reason, found.remedy)
     if config.precision == "bf16" and world.device.type == "cpu" and host.has_bf16() is False:
         reporter.warning(
             "bf16_emulated",

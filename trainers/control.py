@@ -89,10 +89,10 @@ def _obey_all(job: Job) -> None:
         obey(job, command)
 
 
-def stay_paused(job: Job, reason: str) -> None:
+def stay_paused(job: Job, why: str) -> None:
     """Wait for `resume` or a stop, all ranks together."""
     with job.observer.exclude_time():
-        job.reporter.state("paused", reason)
+        job.reporter.state("paused", why)
         while (command := _next_command(job)).name != "resume":
             if command.name == "pause":
                 message = "The run is already paused."
@@ -100,7 +100,7 @@ def stay_paused(job: Job, reason: str) -> None:
                 continue
             obey(job, command)
             if command.name == "stop":  # refused: the checkpoint could not be saved
-                job.reporter.state("paused", reason)
+                job.reporter.state("paused", why)
         message = f"Continuing from step {job.progress.step:,}."
         job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
         job.reporter.state("running", message)
@@ -132,9 +132,9 @@ def _stop(job: Job, command: Command) -> None:
 def _checkpoint(job: Job, command: Command) -> None:
     """Start a save; `SaveAnswers` answers the command when the checkpoint is on disk."""
     step = job.progress.step
-    job.answers.commands[step] = command
+    job.answers.asked[step] = command
     save(job, "button")
-    if job.checkpointer.is_saved(step) and job.answers.commands.pop(step, None) is not None:
+    if job.checkpointer.is_saved(step) and job.answers.asked.pop(step, None) is not None:
         job.reporter.answer(command, step=step, accepted=True, message=f"Step {step:,} is already saved.")
 
 
@@ -169,10 +169,10 @@ def _set_learning_rate(job: Job, command: Command) -> None:
 @handles("record")
 def _record(job: Job, command: Command) -> None:
     """Replace the observer by a recorder, which restores the usual observer after the steps."""
-    step, observer = job.progress.step, job.observer
+    step, usual = job.progress.step, job.observer
     refusal = (
         "A recording is already in progress."
-        if observer.is_recording
+        if usual.is_recording
         else "The run has no step left to record."
         if job.has_ended()
         else None
@@ -182,14 +182,14 @@ def _record(job: Job, command: Command) -> None:
         return
 
     def put_back() -> None:
-        job.observer = observer
+        job.observer = usual
 
     recorder = Recorder(
         run=job.run,
         world=job.world,
         strategy=job.strategy,
         reporter=job.reporter,
-        wrapped=observer,
+        wrapped=usual,
         num_steps=command.num_steps,
         restore_observer=put_back,
     )

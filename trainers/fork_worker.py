@@ -42,13 +42,13 @@ def pipes_to_torchrun() -> dict[int, tuple[int, int]]:
 
     torchrun detects the end of a rank when the last holder of such a pipe closes it.
     """
-    descriptors = {}
+    found = {}
     for number in facilities.own_descriptors():
         with contextlib.suppress(OSError):  # the descriptor of the listing itself is already closed
-            file_status = os.fstat(number)
-            if number >= STANDARD_STREAMS and stat.S_ISFIFO(file_status.st_mode):
-                descriptors[number] = (file_status.st_dev, file_status.st_ino)
-    return descriptors
+            about = os.fstat(number)
+            if number >= STANDARD_STREAMS and stat.S_ISFIFO(about.st_mode):
+                found[number] = (about.st_dev, about.st_ino)
+    return found
 
 
 def close_in_forked_processes(pipes: dict[int, tuple[int, int]]) -> None:
@@ -57,8 +57,8 @@ def close_in_forked_processes(pipes: dict[int, tuple[int, int]]) -> None:
     def close_all() -> None:
         for number, (device, inode) in pipes.items():
             with contextlib.suppress(OSError):  # already closed
-                file_status = os.fstat(number)
-                if (file_status.st_dev, file_status.st_ino) == (device, inode):
+                about = os.fstat(number)
+                if (about.st_dev, about.st_ino) == (device, inode):
                     os.close(number)
 
     os.register_at_fork(after_in_child=close_all)

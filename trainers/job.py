@@ -192,7 +192,7 @@ class SaveAnswers:
     """Reports the outcome of each save, from the thread that wrote it, and answers the save command."""
 
     reporter: NullReporter
-    commands: dict[int, Command] = field(default_factory=dict)
+    asked: dict[int, Command] = field(default_factory=dict)
     # Limits warnings: a run that saves at every step would otherwise fill the disk with them.
     _warned_at: float | None = None
 
@@ -201,13 +201,13 @@ class SaveAnswers:
         if isinstance(outcome, CheckpointError):
             hint = hint_of(outcome)
             now = time.monotonic()
-            if self._warned_at is None or now - self._warned_at > WARN_EVERY_S or self.commands:
+            if self._warned_at is None or now - self._warned_at > WARN_EVERY_S or self.asked:
                 self._warned_at = now
                 self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
-            for step, waiting in list(self.commands.items()):
+            for step, waiting in list(self.asked.items()):
                 message = f"Could not save step {step:,}: {outcome}"
                 self.reporter.answer(waiting, step=step, accepted=False, message=message)
-            self.commands.clear()
+            self.asked.clear()
             return
         self._warned_at = None
         log.info("checkpoint of step %d saved (%s), %.2f s", outcome.step, outcome.reason, outcome.duration_s)
@@ -221,7 +221,7 @@ class SaveAnswers:
             reason=outcome.reason,
             removed=list(outcome.removed),
         )
-        command = self.commands.pop(outcome.step, None)
+        command = self.asked.pop(outcome.step, None)
         if command is not None:
             message = f"Saved at step {outcome.step:,}."
             self.reporter.answer(command, step=outcome.step, accepted=True, message=message)
@@ -248,17 +248,17 @@ def evaluate(job: Job) -> bool:
     with job.observer.exclude_time():
         job.meter.finish_report()
         heartbeats.write_heartbeat(EVALUATING)
-        result = job.evaluator.evaluate(
+        found = job.evaluator.evaluate(
             job.validation,
             batch_size=evaluation_batch(job.spec, job.config.batch_size),
             should_interrupt=job.meter.should_interrupt,
         )
-        if result is None:
+        if found is None:
             return False
-        metrics = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
-        log.info("validation at step %d: loss %.4f, %s", progress.step, result.loss, metrics)
-        job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(result))
-        is_best = progress.note_evaluation(result.metrics)
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in found.metrics.items())
+        log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, metrics)
+        job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(found))
+        is_best = progress.note_evaluation(found.metrics)
         if job.config.early_stopping_patience is not None:
             log.info("early stopping: %s", job.early_stopping_status())
         take_sample(job)
@@ -289,7 +289,7 @@ def take_sample(job: Job) -> None:
     network.eval()
     try:
         with compiling.uncompiled(job.config):
-            sample = registry.task(job.spec.task).sample(
+            taken = registry.task(job.spec.task).sample(
                 job.strategy.scores,
                 job.spec,
                 job.validation,
@@ -304,8 +304,8 @@ def take_sample(job: Job) -> None:
     finally:
         network.train()
         job.meter.note_sample(time.perf_counter() - started)
-    if sample is not None:
-        kind, content = sample
+    if taken is not None:
+        kind, content = taken
         job.reporter.event("sample", step=job.progress.step, type=kind, content=content)
 
 

@@ -266,29 +266,29 @@ def check_mistake(config: Config) -> None:
     if (entry := _mistakes.get(config.mistake)) is None:
         allowed = f"none, or one of {', '.join(sorted(_mistakes))}"
         raise ConfigError([Problem(field="mistake", value=config.mistake, allowed=allowed)])
-    if problems := [problem for check in entry.checks if (problem := check.problem(config.values()))]:
+    if problems := [found for check in entry.checks if (found := check.problem(config.values()))]:
         raise ConfigError(problems)
 
 
-def part(config: Config, default: type[Part]) -> type[Part]:
-    """Return the class for a part of training: `default`, or the subclass of the configured mistake."""
+def part(config: Config, usual: type[Part]) -> type[Part]:
+    """Return the class for a part of training: `usual`, or the subclass of the configured mistake."""
     entry = _mistakes.get(config.mistake)
-    return entry.part if entry is not None and issubclass(entry.part, default) else default
+    return entry.part if entry is not None and issubclass(entry.part, usual) else usual
 
 
 def discover(package_name: str) -> list[BrokenPlugin]:
     """Import every file of a plug-in package; return the files that failed."""
     package = importlib.import_module(package_name)
-    if (own_package := own_plugins()) is not None:
+    if (own := own_plugins()) is not None:
         # Import user plug-ins under the package's name, so that all processes use the same module names.
-        folder = str(own_package / package_name.rpartition(".")[2])
+        folder = str(own / package_name.rpartition(".")[2])
         if folder not in package.__path__:
             package.__path__.append(folder)
     broken = []
     seen: set[str] = set()
     # One folder at a time, because pkgutil skips a name that it has found in an earlier folder.
-    modules = [pkgutil.iter_modules([path], prefix=f"{package_name}.") for path in package.__path__]
-    for info in itertools.chain(*modules):
+    found = [pkgutil.iter_modules([path], prefix=f"{package_name}.") for path in package.__path__]
+    for info in itertools.chain(*found):
         try:
             if info.name in seen:
                 raise ValueError(f"there are two files {info.name.rpartition('.')[2]}.py: rename yours")
@@ -343,7 +343,7 @@ def task(name: str) -> Task:
     return _tasks[name]
 
 
-def _add(table: dict[str, Entry], name: str, entry: Entry, kind: str) -> None:
+def _add(table: dict[str, Entry], name: str, entry: Entry, what: str) -> None:
     if name in table:
-        raise ValueError(f"there is already a {kind} called {name!r}")
+        raise ValueError(f"there is already a {what} called {name!r}")
     table[name] = entry

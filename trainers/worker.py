@@ -51,7 +51,7 @@ def main() -> int:
     run = RunDirectory(options.run_dir.resolve())
     if options.config is not None and (problem := make_run(run, options.config)) is not None:
         sys.exit(problem)
-    if (problem := start_problem(run, options.resume)) is not None:
+    if (problem := why_not(run, options.resume)) is not None:
         sys.exit(problem)
     return work(run, options.resume)
 
@@ -114,15 +114,15 @@ def make_run(run: RunDirectory, text: str) -> str | None:
     return rundir.make_on_rank_0(run, lambda: rundir.make(run, config, start_from.copy_function(run, config)))
 
 
-def start_problem(run: RunDirectory, resume_step: int | None) -> str | None:
+def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
     """Return why the run cannot start, or None: it has no configuration, or would overwrite checkpoints."""
     if not run.config.is_file():
         return (
             f"There is no {run.config}. The page writes it when you press Start; by hand, --config '{{}}' "
             "makes a run with the default settings."
         )
-    if SUPERVISED not in os.environ and resume_step is None and (checkpoints := run.list_checkpoints()):
-        steps = ", ".join(str(item.step) for item in checkpoints[-5:])
+    if SUPERVISED not in os.environ and resume_step is None and (found := run.list_checkpoints()):
+        steps = ", ".join(str(item.step) for item in found[-5:])
         return f"{run.path} already has checkpoints. Resume from one of them with --resume STEP: … {steps}"
     return None
 
@@ -189,8 +189,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     if world.device.type == "cuda":
         heartbeats.note_gpu()
     set_up_log(world.rank)
-    device_text = devices.describe_device(world.device)
-    log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, device_text)
+    place = devices.described(world.device)
+    log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, place)
     lock = None
     if world.is_main and SUPERVISED not in os.environ:
         lock = run.acquire_lock()
@@ -202,12 +202,12 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     live_progress = LiveProgress()
     telemetry = Telemetry(world, run_reporter, live_progress)
     try:
-        device_text = "GPU" if world.device.type == "cuda" else "CPU rank"
+        place = "GPU" if world.device.type == "cuda" else "CPU rank"
         plural = "" if world.world_size == 1 else "s"
         was_warm = " from the warm pool" if IS_WARM in os.environ else ""
         num = torch.get_num_threads()
         threads = f", {num} thread{'' if num == 1 else 's'} each" if world.device.type == "cpu" else ""
-        ranks = f"{world.world_size} {device_text}{plural}{was_warm}{threads}"
+        ranks = f"{world.world_size} {place}{plural}{was_warm}{threads}"
         run_reporter.state("starting", f"{ranks}, building {config.model}.")
         telemetry.start()
         _train(run, resume_step, run_reporter, live_progress, world)

@@ -237,12 +237,12 @@ def test_the_catalogue_offers_only_what_fits() -> None:
 
 
 def test_configurations_that_do_not_fit_are_refused_in_words() -> None:
-    assert "10" in str(Pipeline.config_problem(Config(batch_size=10, pipeline_microbatches=4)))
-    assert Pipeline.config_problem(Config(batch_size=12, pipeline_microbatches=4)) is None
-    assert "3 ranks" in str(DataTensor.config_problem(Config(nproc_per_node=3, tensor_parallel_size=2)))
-    assert DataTensor.config_problem(Config(nproc_per_node=4, tensor_parallel_size=2)) is None
+    assert "10" in str(Pipeline.why_not_config(Config(batch_size=10, pipeline_microbatches=4)))
+    assert Pipeline.why_not_config(Config(batch_size=12, pipeline_microbatches=4)) is None
+    assert "3 ranks" in str(DataTensor.why_not_config(Config(nproc_per_node=3, tensor_parallel_size=2)))
+    assert DataTensor.why_not_config(Config(nproc_per_node=4, tensor_parallel_size=2)) is None
     static = Config(static_graph=True, gradient_accumulation_steps=2)
-    assert "static_graph" in str(Ddp.config_problem(static))
+    assert "static_graph" in str(Ddp.why_not_config(static))
 
 
 def test_heads_that_cannot_be_cut_evenly_are_refused() -> None:

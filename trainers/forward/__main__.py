@@ -67,8 +67,8 @@ def keep_keys_private(name: str, config: Config) -> None:
     user could make the page send its keys to another server.
     """
     kind = TRACKERS[name]
-    address = config.forward_address
-    if address and address.rstrip("/") != os.environ.get(kind.address, "").rstrip("/"):
+    named = config.forward_address
+    if named and named.rstrip("/") != os.environ.get(kind.address, "").rstrip("/"):
         for key in kind.keys:
             os.environ.pop(key, None)
 

@@ -88,7 +88,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise _TimeIsUp
 
-    previous = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGALRM, interrupt)
     # Repeat every few seconds, in case a library's destructor has swallowed the first one.
     signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)
     try:
@@ -97,7 +97,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise TimeoutError(f"no answer within {seconds:.0f} s") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

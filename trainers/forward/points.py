@@ -79,12 +79,12 @@ class PointMaker:
         if event["time_unix_s"] - self._devices_unix_s < DEVICES_EVERY_S:
             return {}
         self._devices_unix_s = event["time_unix_s"]
-        values = {
+        found = {
             f"devices/rank_{entry['rank']}/{name}": entry.get(name)
             for entry in event["devices"]
             for name in DEVICE_VALUES
         }
-        return {name: value for name, value in values.items() if isinstance(value, int | float)}
+        return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def _checkpoint_text(event: Event) -> str:

@@ -40,10 +40,10 @@ class Run:
 
     def _send_to_server(self, points: Sequence[Point]) -> None:
         target = self._target
-        run_keys = {"project": target.project, "run": target.run_name, "run_id": target.key}
+        about = {"project": target.project, "run": target.run_name, "run_id": target.key}
         logs = [
             {
-                **run_keys,
+                **about,
                 "metrics": _row(point),
                 "step": point.step,
                 "config": target.parameters,

@@ -78,18 +78,18 @@ def records(data: bytes) -> Iterator[bytes]:
 
     https://github.com/google/leveldb/blob/main/doc/log_format.md
     """
-    offset, fragment = FILE_HEAD_BYTES, b""
-    while offset + HEAD_BYTES <= len(data):
-        num_left = BLOCK_BYTES - offset % BLOCK_BYTES
-        if num_left < HEAD_BYTES:
-            offset += num_left
+    at, held = FILE_HEAD_BYTES, b""
+    while at + HEAD_BYTES <= len(data):
+        left = BLOCK_BYTES - at % BLOCK_BYTES
+        if left < HEAD_BYTES:
+            at += left
             continue
-        begin = offset + HEAD_BYTES
-        offset = begin + int.from_bytes(data[begin - 3 : begin - 1], "little")
+        begin = at + HEAD_BYTES
+        at = begin + int.from_bytes(data[begin - 3 : begin - 1], "little")
         kind = data[begin - 1]
-        if offset > len(data) or not kind:
+        if at > len(data) or not kind:
             return  # the rest of the file is incomplete
-        fragment += data[begin:offset]
+        held += data[begin:at]
         if kind in (WHOLE, LAST_PART):
-            yield fragment
-            fragment = b""
+            yield held
+            held = b""

@@ -42,14 +42,14 @@ class Bert(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) tokens to (batch, classes) scores; padding is masked."""
-        is_token = tokens != self.padding
+        is_there = tokens != self.padding
         # Always attend to the first position, because a softmax over an empty text would be NaN.
-        is_token[:, 0] = True
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.dropout(self.tokens(tokens) + self.places(positions))
+        is_there[:, 0] = True
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.dropout(self.tokens(tokens) + self.places(places))
         for block in self.blocks:
-            x = block(x, is_token[:, None, None, :])
-        weights = is_token.unsqueeze(-1).to(x.dtype)
+            x = block(x, is_there[:, None, None, :])
+        weights = is_there.unsqueeze(-1).to(x.dtype)
         mean = (self.norm(x) * weights).sum(1) / weights.sum(1)
         scores: Tensor = self.scores(mean)
         return scores

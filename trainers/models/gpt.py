@@ -88,8 +88,8 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) tokens to (batch, length, width)."""
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        embedded: Tensor = self.tokens(tokens) + self.places(positions)
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        embedded: Tensor = self.tokens(tokens) + self.places(places)
         return embedded
 
 

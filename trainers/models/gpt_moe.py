@@ -38,9 +38,9 @@ class Experts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, length, width) to the same shape."""
         probabilities = self.gate(x).float().softmax(-1)
-        chosen, indices = probabilities.topk(NUM_CHOSEN, dim=-1)
-        weights = torch.zeros_like(probabilities).scatter(-1, indices, chosen / chosen.sum(-1, keepdim=True))
-        chosen_by = functional.one_hot(indices, NUM_EXPERTS).sum(-2).float().flatten(0, 1)
+        chosen, places = probabilities.topk(NUM_CHOSEN, dim=-1)
+        weights = torch.zeros_like(probabilities).scatter(-1, places, chosen / chosen.sum(-1, keepdim=True))
+        chosen_by = functional.one_hot(places, NUM_EXPERTS).sum(-2).float().flatten(0, 1)
         self.sent, self.probability = chosen_by.mean(0) / NUM_CHOSEN, probabilities.flatten(0, 1).mean(0)
         if not self.training:
             return self._mixed_of_chosen(x.flatten(0, 1), weights.flatten(0, 1), chosen_by).view_as(x)

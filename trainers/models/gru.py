@@ -37,16 +37,14 @@ class BidirectionalGru(nn.Module):
         that both GRUs read the entire text before the padding.
         """
         lengths = (tokens != self.padding).sum(1).clamp_min(1)
-        positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-        is_token = positions < lengths[:, None]
-        reversed_positions = torch.where(is_token, lengths[:, None] - 1 - positions, positions)
+        places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        is_there = places < lengths[:, None]
+        turned = torch.where(is_there, lengths[:, None] - 1 - places, places)
         vectors = self.vector_dropout(self.tokens(tokens))
-        forward_outputs, _ = self.forwards(vectors)
-        backward_outputs, _ = self.backwards(
-            vectors.gather(1, reversed_positions.unsqueeze(-1).expand_as(vectors))
-        )
-        outputs = torch.cat([forward_outputs, backward_outputs], dim=-1)
-        largest = outputs.masked_fill(~is_token.unsqueeze(-1), -torch.inf).amax(1)
+        there, _ = self.forwards(vectors)
+        back, _ = self.backwards(vectors.gather(1, turned.unsqueeze(-1).expand_as(vectors)))
+        outputs = torch.cat([there, back], dim=-1)
+        largest = outputs.masked_fill(~is_there.unsqueeze(-1), -torch.inf).amax(1)
         scores: Tensor = self.scores(self.output_dropout(largest))
         return scores
 

@@ -52,21 +52,21 @@ class Choice:
     obstacle: Obstacle | None = None
 
 
-def choose(requested: str, local_rank: int, num_local_ranks: int) -> Choice:
+def choose(wanted: str, local_rank: int, num_local_ranks: int) -> Choice:
     """Choose this rank's device; every rank gets the same kind. If it is the CPU, hide all GPUs from torch.
 
     Raises:
         ValueError: if GPUs are requested but unusable, or there are fewer GPUs than ranks.
     """
-    if requested == "cpu":
+    if wanted == "cpu":
         return _on_the_cpu(None)
-    obstacle = find_obstacle(num_local_ranks)
+    obstacle = why_unusable(num_local_ranks)
     num_gpus = 0 if obstacle is not None else torch.cuda.device_count()
-    if num_gpus == 0 and requested == "auto":
+    if num_gpus == 0 and wanted == "auto":
         return _on_the_cpu(obstacle)
     if obstacle is not None:
-        reason = f"{obstacle.reason} {obstacle.remedy}"
-        raise ValueError(f"device is {requested}, but no GPU can be used. {reason} Or choose device cpu")
+        why = f"{obstacle.reason} {obstacle.remedy}"
+        raise ValueError(f"device is {wanted}, but no GPU can be used. {why} Or choose device cpu")
     if cuda_environment.shares_one_gpu() and num_gpus > 0:
         return Choice(device=torch.device("cuda", local_rank % num_gpus))
     if num_gpus < num_local_ranks:
@@ -82,14 +82,14 @@ def _on_the_cpu(obstacle: Obstacle | None) -> Choice:
     return Choice(device=torch.device("cpu"), obstacle=obstacle)
 
 
-def find_obstacle(num_ranks: int) -> Obstacle | None:
+def why_unusable(num_ranks: int) -> Obstacle | None:
     """Return why the visible GPUs cannot train; None if they can or there are none.
 
     Initialises CUDA only after all other checks have passed.
     """
     visible = hardware.visible_gpus()
-    if not visible and (obstacle := cuda_environment.obstacle()) is not None:
-        return obstacle
+    if not visible and (found := cuda_environment.obstacle()) is not None:
+        return found
     if not torch.backends.cuda.is_built():
         return _built_for_the_cpu() if visible else None
     if not visible and torch.cuda.device_count() == 0:
@@ -97,7 +97,7 @@ def find_obstacle(num_ranks: int) -> Obstacle | None:
     return _too_few_supported(visible, num_ranks) or _start_cuda()
 
 
-def select_gpu(device: torch.device) -> None:
+def hold(device: torch.device) -> None:
     """Set this process's GPU, and check that it is the GPU assigned to this rank.
 
     Raises:
@@ -108,10 +108,10 @@ def select_gpu(device: torch.device) -> None:
     capability = (properties.major, properties.minor)
     if not is_covered(capability, torch.cuda.get_arch_list()):
         index = machine_index(device)
-        device_text = device if index is None else f"GPU {index}"
-        unsupported = _unsupported([f"{properties.name} ({device_text})"])
+        which = device if index is None else f"GPU {index}"
+        unsupported = _unsupported([f"{properties.name} ({which})"])
         raise ValueError(f"{unsupported.reason} {unsupported.remedy} Or choose device cpu")
-    _require_assigned_gpu(device.index, properties)
+    _require_given(device.index, properties)
 
 
 def machine_index(device: torch.device) -> int | None:
@@ -120,13 +120,13 @@ def machine_index(device: torch.device) -> int | None:
     return None if handle is None else hardware.gpu_index(handle)
 
 
-def describe_device(device: torch.device) -> str:
+def described(device: torch.device) -> str:
     """Return a device as text for a log: a GPU by its index on the machine and its torch index."""
     index = machine_index(device) if device.type == "cuda" else None
     return str(device) if index is None else f"GPU {index} ({device})"
 
 
-def _require_assigned_gpu(index: int, properties: Any) -> None:
+def _require_given(index: int, properties: Any) -> None:
     """Compare a GPU's UUID with the one that the queue assigned in CUDA_VISIBLE_DEVICES.
 
     They differ if something called CUDA before that variable was set. Skipped if the variable holds an
@@ -136,19 +136,19 @@ def _require_assigned_gpu(index: int, properties: Any) -> None:
         ValueError: if they differ.
     """
     names = cuda_environment.visible_names() or []
-    assigned = names[index] if index < len(names) else ""
+    given = names[index] if index < len(names) else ""
     uuid = getattr(properties, "uuid", None)
-    if not assigned.startswith(cuda_environment.GPU) or uuid is None:
+    if not given.startswith(cuda_environment.GPU) or uuid is None:
         return
-    opened = hardware.named(str(uuid))
-    if opened.startswith(assigned):
+    held = hardware.named(str(uuid))
+    if held.startswith(given):
         return
-    handle = hardware.gpu_handle(assigned)
+    handle = hardware.gpu_handle(given)
     if handle is not None and hardware.is_divided(handle):
         return
     raise ValueError(
-        f"this rank was assigned {assigned}, but CUDA opened {opened}: something, probably a package that "
-        "torch imports, called CUDA before CUDA_VISIBLE_DEVICES was set. Start the page with --no-standby"
+        f"this rank was assigned {given}, but CUDA opened {held}: something, probably a package that torch "
+        "imports, called CUDA before CUDA_VISIBLE_DEVICES was set. Start the page with --no-standby"
     )
 
 
@@ -159,9 +159,9 @@ def is_covered(capability: tuple[int, int], arch_list: Iterable[str]) -> bool:
     driver compiles for any newer GPU (CUDA C++ Programming Guide, "Compute Compatibility").
     """
     built = [re.fullmatch(r"(sm|compute)_(\d+)([af]?)", name) for name in arch_list]
-    supported = [parts for parts in built if parts is not None]
+    known = [parts for parts in built if parts is not None]
     # Architectures of other vendors have other names; assume that they are covered.
-    return not supported or any(_covers(parts, capability) for parts in supported)
+    return not known or any(_covers(parts, capability) for parts in known)
 
 
 def _covers(parts: re.Match[str], capability: tuple[int, int]) -> bool:
@@ -223,7 +223,7 @@ def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
         driver: the version of NVIDIA's driver, or None if unknown.
     """
     message = " ".join(error.split())[:MAX_WORDS]
-    reinstall = "reinstall NVIDIA's driver."
+    again = "reinstall NVIDIA's driver."
     if "driver on your system is too old" in message or "driver version is insufficient" in message:
         return _driver_too_old(built_for, driver)
     if "system not yet initialized" in message:
@@ -233,10 +233,10 @@ def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
     elif "Found no NVIDIA driver" in message:
         reason = "CUDA's part of the driver (libcuda) is missing, although the GPUs respond."
         lists = "NVIDIA_DRIVER_CAPABILITIES must list compute, besides utility"
-        remedy = f"In a container {lists}; elsewhere {reinstall}"
+        remedy = f"In a container {lists}; elsewhere {again}"
     else:
         reason = f"CUDA does not start: {message}"
-        remedy = f"Restart the machine; if that does not help, {reinstall}"
+        remedy = f"Restart the machine; if that does not help, {again}"
     return Obstacle(reason=reason, remedy=remedy)
 
 

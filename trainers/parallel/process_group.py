@@ -56,9 +56,9 @@ class World:
 
         torch's default timeout is 10 minutes (NCCL) or 30 minutes (gloo).
         """
-        own_group: dist.ProcessGroup
-        own_group, _ = dist.new_subgroups_by_enumeration(ranks_of_groups, timeout=self.timeout)
-        return own_group
+        own: dist.ProcessGroup
+        own, _ = dist.new_subgroups_by_enumeration(ranks_of_groups, timeout=self.timeout)
+        return own
 
     def use_device(self) -> None:
         """Make this rank's GPU current in the calling thread: a new thread starts with GPU 0."""
@@ -77,9 +77,9 @@ def num_cores_to_use() -> int:
 
     Slurm does not always enforce its allocation by CPU affinity: the other cores may belong to other jobs.
     """
-    num_cores = host.num_cores()
-    assigned = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    return min(num_cores, int(assigned)) if assigned.isdecimal() and int(assigned) > 0 else num_cores
+    there = host.num_cores()
+    given = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(there, int(given)) if given.isdecimal() and int(given) > 0 else there
 
 
 def join(
@@ -103,7 +103,7 @@ def join(
     choice = devices.choose(wanted_device, local_rank, local_world_size)
     device = choice.device
     if device.type == "cuda":
-        devices.select_gpu(device)
+        devices.hold(device)
     else:
         # The ranks divide the free cores among them; torchrun's default is one thread each.
         torch.set_num_threads(
@@ -168,8 +168,8 @@ def local_store() -> Path:
     The page passes one in the environment. If a user started torchrun, it is in torchrun's folder for error
     files, which has a unique name and is private to its owner.
     """
-    if (address := os.environ.get(STORE)) is not None:
-        return Path(address)
+    if (made := os.environ.get(STORE)) is not None:
+        return Path(made)
     return Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1] / "store"
 
 

@@ -103,8 +103,8 @@ class ShardedStrategy(Strategy):
 
     def names(self) -> dict[Tensor, str]:
         """Return the name of each parameter and buffer in the unsharded network."""
-        named_tensors = [*self.network.named_parameters(), *self.network.named_buffers()]
-        return {tensor: name for name, tensor in named_tensors}
+        named = [*self.network.named_parameters(), *self.network.named_buffers()]
+        return {tensor: name for name, tensor in named}
 
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return this rank's shards, not copied: `model` by parameter, `optimizer` by parameter and kind."""
@@ -154,9 +154,9 @@ def local_part(tensor: Tensor) -> Tensor:
 def _piece_with_gradient(parameter: Tensor) -> Tensor:
     """Return this rank's shard of a parameter with its gradient; both share memory with the originals."""
     assert parameter.grad is not None
-    shard = local_part(parameter).detach()
-    shard.grad = local_part(parameter.grad)
-    return shard
+    piece = local_part(parameter).detach()
+    piece.grad = local_part(parameter.grad)
+    return piece
 
 
 def num_copies_of(tensor: Tensor, world_size: int) -> int:

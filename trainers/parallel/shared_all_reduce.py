@@ -36,7 +36,7 @@ from trainers.parallel.strategy import Round
 
 # A large bucket is averaged piece by piece, so that the shared memory is small and stays in the CPU cache.
 # Each piece costs one barrier; the gradients of a small MLP, 1.08 MB, fit into one.
-CHUNK_BYTES = 2**21
+PIECE_BYTES = 2**21
 # Maximum number of ranks. With more ranks, each reads more from the others than gloo sends.
 MOST_RANKS = 8
 
@@ -58,9 +58,9 @@ class SharedSum:
         self._rank = world.rank
         self._num_ranks = world.world_size
         self._timeout_ms = min(round(timeout_s * 1000), LONGEST_MS)
-        self._memory = MemoryFile("gradients", _HALVES * CHUNK_BYTES)
-        self._other_ranks = [rank for rank in range(world.world_size) if rank != world.rank]
-        self._pipes = {rank: os.pipe() for rank in self._other_ranks}
+        self._memory = MemoryFile("gradients", _HALVES * PIECE_BYTES)
+        self._others = [rank for rank in range(world.world_size) if rank != world.rank]
+        self._pipes = {rank: os.pipe() for rank in self._others}
         # Each rank creates the pipes that it reads from; `connect` opens the writing ends of the others.
         self._to: dict[int, int] = {}
         self._from = {rank: reading for rank, (reading, _) in self._pipes.items()}
@@ -94,7 +94,7 @@ class SharedSum:
             else:
                 mapped = map_file(address["memory"])
                 self._to[rank] = os.open(address["pipes"][str(self._rank)], os.O_WRONLY | os.O_CLOEXEC)
-            self._regions.append(torch.frombuffer(mapped, dtype=torch.uint8).view(_HALVES, CHUNK_BYTES))
+            self._regions.append(torch.frombuffer(mapped, dtype=torch.uint8).view(_HALVES, PIECE_BYTES))
 
     def settle(self) -> None:
         """Close this rank's copies of the pipes' writing ends, after all ranks have connected.
@@ -113,26 +113,26 @@ class SharedSum:
         Raises:
             RuntimeError: if another rank has ended, or does not arrive before the timeout.
         """
-        start = time.perf_counter()
-        for chunk in values.split(CHUNK_BYTES // values.element_size()):
-            shared = self._write(chunk)
+        began = time.perf_counter()
+        for piece in values.split(PIECE_BYTES // values.element_size()):
+            shared = self._write(piece)
             self._barrier()
-            _sum(shared, chunk)
-        self.spent_s += time.perf_counter() - start
+            _sum(shared, piece)
+        self.spent_s += time.perf_counter() - began
 
     def average_timed(self, values: Tensor) -> list[Round]:
         """Do the same as `average`, and return the times of each piece."""
-        start = time.perf_counter()
+        began = time.perf_counter()
         now, rounds = time.monotonic_ns, []
-        for chunk in values.split(CHUNK_BYTES // values.element_size()):
-            start_ns = now()
-            shared = self._write(chunk)
+        for piece in values.split(PIECE_BYTES // values.element_size()):
+            began_ns = now()
+            shared = self._write(piece)
             written_ns = now()
             self._barrier()
             met_ns = now()
-            _sum(shared, chunk)
-            rounds.append(Round(start_ns, written_ns, met_ns, now(), chunk.nbytes))
-        self.spent_s += time.perf_counter() - start
+            _sum(shared, piece)
+            rounds.append(Round(began_ns, written_ns, met_ns, now(), piece.nbytes))
+        self.spent_s += time.perf_counter() - began
         return rounds
 
     def close(self) -> None:
@@ -142,23 +142,23 @@ class SharedSum:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
-    def _write(self, chunk: Tensor) -> list[Tensor]:
+    def _write(self, piece: Tensor) -> list[Tensor]:
         """Write this rank's share of the mean; return views of the shares of all ranks, in rank order."""
         # Alternate the halves: slower ranks may still read the other one (see the module's docstring).
-        shared = [region[self._turn].view(chunk.dtype)[: len(chunk)] for region in self._regions]
+        shared = [region[self._turn].view(piece.dtype)[: len(piece)] for region in self._regions]
         self._turn = (self._turn + 1) % _HALVES
-        torch.div(chunk, self._num_ranks, out=shared[self._rank])
+        torch.div(piece, self._num_ranks, out=shared[self._rank])
         return shared
 
     def _barrier(self) -> None:
         """Announce that this rank has written its share, and wait for all other ranks."""
         try:
-            for rank in self._other_ranks:
+            for rank in self._others:
                 os.write(self._to[rank], b".")
         except OSError as error:
             raise RuntimeError(f"connection closed by peer: rank {rank} has gone") from error
         since = time.perf_counter()
-        for rank in self._other_ranks:
+        for rank in self._others:
             self._wait_for(rank)
         self.waited_s += time.perf_counter() - since
 
@@ -175,10 +175,10 @@ class SharedSum:
             raise RuntimeError(f"connection closed by peer: rank {rank} has gone")
 
 
-def _sum(shared: list[Tensor], chunk: Tensor) -> None:
-    torch.add(shared[0], shared[1], out=chunk)
-    for values in shared[2:]:
-        chunk.add_(values)
+def _sum(shared: list[Tensor], piece: Tensor) -> None:
+    torch.add(shared[0], shared[1], out=piece)
+    for other in shared[2:]:
+        piece.add_(other)
 
 
 def create(world: World, timeout_s: float) -> SharedSum | None:

@@ -10,7 +10,7 @@ from torch import nn
 from trainers.contract.config import RanksPerReplica
 from trainers.contract.config.options import Check
 from trainers.registry import register_strategy
-from trainers.strategies.tensor import cut_by_plan, tensor_parallel_problem
+from trainers.strategies.tensor import cut_by_plan, why_not_tensor_parallel
 from trainers.strategies.zero3 import FullySharded
 
 
@@ -37,7 +37,7 @@ class DataTensor(FullySharded):
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
-        return tensor_parallel_problem(network)
+        return why_not_tensor_parallel(network)
 
     def wrap(self, network: nn.Module) -> None:
         from torch.distributed.device_mesh import DeviceMesh

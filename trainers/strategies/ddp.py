@@ -179,12 +179,12 @@ class DataParallel(Strategy):
     def gradient_buckets(self) -> tuple[Bucket, ...]:
         """Return DDP's buckets in the order in which backward completes them; empty if unknown."""
         parameters = [(name, each) for name, each in self.network.named_parameters() if each.requires_grad]
-        indices = [] if self._log is None else self._log.bucket_indices()
-        if sorted(index for bucket in indices for index in bucket) != list(range(len(parameters))):
+        places = [] if self._log is None else self._log.bucket_places()
+        if sorted(place for bucket in places for place in bucket) != list(range(len(parameters))):
             return ()
         return tuple(
-            tuple((parameters[index][0], parameters[index][1].nbytes) for index in bucket)
-            for bucket in indices
+            tuple((parameters[place][0], parameters[place][1].nbytes) for place in bucket)
+            for bucket in places
         )
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:

@@ -78,11 +78,9 @@ class Pipeline(ShardedStrategy):
         stages: list[nn.Module] = network.pipeline_stages(self.world.world_size)  # type: ignore[operator]
         self.network = stages[self.world.rank]
         self.model = _NotYetComputed(self.network)
-        own_tensors = {*self.network.parameters(), *self.network.buffers()}
-        named_tensors = [*network.named_parameters(), *network.named_buffers()]
-        self._names: dict[Tensor, str] = {
-            tensor: name for name, tensor in named_tensors if tensor in own_tensors
-        }
+        own = {*self.network.parameters(), *self.network.buffers()}
+        named = [*network.named_parameters(), *network.named_buffers()]
+        self._names: dict[Tensor, str] = {tensor: name for name, tensor in named if tensor in own}
 
     def criterion(self, criterion: Criterion) -> Callable[[Tensor, Tensor, float], PipelineLoss]:
         """Return a function that creates a `PipelineLoss`; its `backward` runs both passes of all stages."""
@@ -94,17 +92,17 @@ class Pipeline(ShardedStrategy):
         The loss is multiplied by the number of ranks, because the loop takes the mean over the ranks. Stages
         exchange tensors of one fixed shape, so a smaller batch is padded; padding is excluded from the loss.
         """
-        num_microbatches = self.config.pipeline_microbatches
-        padded = _fill_up(inputs, self.config.batch_size)
+        num_pieces = self.config.pipeline_microbatches
+        whole = _fill_up(inputs, self.config.batch_size)
         if self._schedule is None:
-            microbatch = padded[: self.config.batch_size // num_microbatches]
-            self._schedule, _ = self._make_schedule(microbatch, num_microbatches, self._loss_of_piece)
-        arguments = (padded,) if self.world.is_main else ()
+            piece = whole[: self.config.batch_size // num_pieces]
+            self._schedule, _ = self._make_schedule(piece, num_pieces, self._loss_of_piece)
+        arguments = (whole,) if self.world.is_main else ()
         if not self._is_last:
             self._schedule.step(*arguments)
             return torch.zeros((), device=self.world.device)
-        self._loss = _LossOfPieces(loss_of, num_microbatches, num_real=len(inputs))
-        self._schedule.step(*arguments, target=torch.arange(num_microbatches))
+        self._loss = _LossOfPieces(loss_of, num_pieces, num_real=len(inputs))
+        self._schedule.step(*arguments, target=torch.arange(num_pieces))
         loss = self._loss.total
         self._loss = None
         assert loss is not None
@@ -131,11 +129,11 @@ class Pipeline(ShardedStrategy):
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return this stage's weights and optimizer state by their names in the unsplit network."""
         local_names: dict[Tensor, str] = super().names()
-        weights = self.network.state_dict()
+        kept = self.network.state_dict()
         model = {
-            name: weights[local_names[tensor]]
+            name: kept[local_names[tensor]]
             for tensor, name in self._names.items()
-            if local_names[tensor] in weights
+            if local_names[tensor] in kept
         }
         state = super().state_dict(optimizer)
         return {"model": model, "optimizer": state["optimizer"]}
@@ -144,10 +142,7 @@ class Pipeline(ShardedStrategy):
         """Do nothing: every buffer is on one rank only."""
 
     def _make_schedule(
-        self,
-        microbatch: Tensor,
-        num_microbatches: int,
-        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+        self, piece: Tensor, num_pieces: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None
     ) -> tuple[ScheduleGPipe, Tensor]:
         """Return a schedule for pieces of this shape, and a tensor like the last stage's output.
 
@@ -158,34 +153,32 @@ class Pipeline(ShardedStrategy):
 
         world = self.world
         part = _Autocast(self.network, lambda: self.autocast())
-        shapes = self._try_stages(part, microbatch)
-        stage_input, stage_output = (
-            _like(shape, world.device) for shape in shapes[world.rank : world.rank + 2]
-        )
+        shapes = self._try_stages(part, piece)
+        takes, gives = (_like(shape, world.device) for shape in shapes[world.rank : world.rank + 2])
         if loss is not None:
-            stage_output.requires_grad_()
+            gives.requires_grad_()
             if not world.is_main:
-                stage_input.requires_grad_()
+                takes.requires_grad_()
         stage = PipelineStage(
-            part, world.rank, world.world_size, world.device, input_args=stage_input, output_args=stage_output
+            part, world.rank, world.world_size, world.device, input_args=takes, output_args=gives
         )
         try:
-            schedule = ScheduleGPipe(stage, num_microbatches, loss_fn=loss, scale_grads=False)
+            schedule = ScheduleGPipe(stage, num_pieces, loss_fn=loss, scale_grads=False)
         except ValueError:  # torch 2.8 refuses fewer pieces than stages, although GPipe can run them
             schedule = ScheduleGPipe(stage, world.world_size, loss_fn=loss, scale_grads=False)
-            schedule._n_microbatches = num_microbatches  # noqa: SLF001
+            schedule._n_microbatches = num_pieces  # noqa: SLF001
         return schedule, _like(shapes[-1], world.device)
 
-    def _try_stages(self, part: nn.Module, microbatch: Tensor) -> list[Any]:
+    def _try_stages(self, part: nn.Module, piece: Tensor) -> list[Any]:
         """Return the shape of a piece before the first stage and after each stage, by a forward pass."""
         world = self.world
-        shapes = [_shape_of(microbatch)]
+        shapes = [_shape_of(piece)]
         devices = [world.device] if world.device.type == "cuda" else []
         for rank in range(world.world_size):
             mine = None
             if rank == world.rank:
                 with torch.no_grad(), torch.random.fork_rng(devices=devices):
-                    mine = _shape_of(part(microbatch if rank == 0 else _like(shapes[-1], world.device)))
+                    mine = _shape_of(part(piece if rank == 0 else _like(shapes[-1], world.device)))
             shapes.append(gather_json(mine, world.slow_group)[rank])
         return shapes
 

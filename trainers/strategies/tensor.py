@@ -39,7 +39,7 @@ class TensorParallel(ShardedStrategy):
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
-        return tensor_parallel_problem(network)
+        return why_not_tensor_parallel(network)
 
     def wrap(self, network: nn.Module) -> None:
         from torch.distributed.device_mesh import init_device_mesh
@@ -50,7 +50,7 @@ class TensorParallel(ShardedStrategy):
         self.network = self.model = network
 
 
-def tensor_parallel_problem(network: nn.Module) -> str | None:
+def why_not_tensor_parallel(network: nn.Module) -> str | None:
     """Return why a network's matrices cannot be split, or None."""
     if callable(getattr(network, "tensor_parallel_plan", None)):
         return None

@@ -54,8 +54,8 @@ class FullySharded(ShardedStrategy):
         policy = _bf16_policy() if takes_fewer_bits else MixedPrecisionPolicy()
         for layer in layers_of(network):
             fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=self.frees_after_forward)
-        root_policy = replace(policy, output_dtype=torch.float32 if takes_fewer_bits else None)
-        fully_shard(network, mesh=mesh, mp_policy=root_policy, reshard_after_forward=self.frees_after_forward)
+        whole = replace(policy, output_dtype=torch.float32 if takes_fewer_bits else None)
+        fully_shard(network, mesh=mesh, mp_policy=whole, reshard_after_forward=self.frees_after_forward)
         if dist.get_backend(mesh.get_group()) == "gloo":
             # With torch 2.8, gloo's reduce-scatter ignores AVG and returns the sum (PyTorch issue 162338).
             for module in network.modules():

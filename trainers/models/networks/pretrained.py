@@ -91,10 +91,10 @@ def declare_torchvision_operators() -> torch.library.Library | None:
 
     `functools.cache` keeps the library object alive, because its declarations vanish when it is collected.
     """
-    installed = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
-    if installed is None or not installed.submodule_search_locations:
+    found = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
+    if found is None or not found.submodule_search_locations:
         return None
-    folder = Path(next(iter(installed.submodule_search_locations)))
+    folder = Path(next(iter(found.submodule_search_locations)))
     try:
         for compiled in folder.glob("_C.*"):
             torch.ops.load_library(str(compiled))
@@ -248,7 +248,7 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
 
 def _parameters_behind(output: Tensor) -> set[Tensor]:
     """Return the parameters that a backward pass would reach, by walking the autograd graph."""
-    parameters = set()
+    found = set()
     seen = set()
     waiting: list[Any] = [output.grad_fn]
     while waiting:
@@ -257,9 +257,9 @@ def _parameters_behind(output: Tensor) -> set[Tensor]:
             continue
         seen.add(node)
         if isinstance(parameter := getattr(node, "variable", None), Tensor):
-            parameters.add(parameter)
+            found.add(parameter)
         waiting += [before for before, _ in node.next_functions]
-    return parameters
+    return found
 
 
 def in_short(error: Exception) -> str:

@@ -160,9 +160,8 @@ def check_tokens(spec: DataSpec, vocabulary_size: int, network: Any, folder: Pat
             f"the data set has {spec.vocabulary_size} tokens, but the model in {folder} has "
             f"{vocabulary_size}. This data set does not use the model's tokenizer: choose another data set"
         )
-    max_positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-    if max_positions is not None and spec.input_shape[0] > max_positions:
+    most = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    if most is not None and spec.input_shape[0] > most:
         raise ValueError(
-            f"sequence_length is {spec.input_shape[0]}, but the model in {folder} reads at most "
-            f"{max_positions} tokens"
+            f"sequence_length is {spec.input_shape[0]}, but the model in {folder} reads at most {most} tokens"
         )
