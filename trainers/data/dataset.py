@@ -123,8 +123,8 @@ class TableColumn:
             return ""
         if not self.values:
             return numbers[0]
-        places = [*self.values, *["another"] * self.has_other]
-        return next((value for value, is_it in zip(places, numbers, strict=False) if is_it > 0.5), "")
+        indices = [*self.values, *["another"] * self.has_other]
+        return next((value for value, is_it in zip(indices, numbers, strict=False) if is_it > 0.5), "")
 
 
 @dataclass(frozen=True, kw_only=True)

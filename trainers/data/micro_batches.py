@@ -85,10 +85,10 @@ class ShardedBatches:
         num_global = len(global_batch)
         mine = global_batch[self._replica :: self._num_replicas] if self._num_replicas > 1 else global_batch
         # Replica 0 has the most samples; every rank goes through the number of pieces that it needs.
-        most = -(-num_global // self._num_replicas)
-        num_pieces = -(-most // self._batch_size)
-        for piece in range(num_pieces):
-            start = piece * self._batch_size
+        maximum = -(-num_global // self._num_replicas)
+        num_pieces = -(-maximum // self._batch_size)
+        for chunk in range(num_pieces):
+            start = chunk * self._batch_size
             indices = mine if num_pieces == 1 else mine[start : start + self._batch_size]
             # DDP averages over R replicas. With n of N samples here and weight n·R / N, the average is
             # (1 / R) · Σ (n·R / N) · mean = (1 / N) · Σ n · mean: the mean over the global batch.
@@ -97,7 +97,7 @@ class ShardedBatches:
                 indices=indices if num_mine else global_batch[:1],
                 weight=num_mine * self._num_replicas / num_global,
                 num_global=num_global,
-                is_last=piece == num_pieces - 1,
+                is_last=chunk == num_pieces - 1,
             )
 
 

@@ -179,5 +179,5 @@ def encode_whole(tokenizer: Tokenizer, text: str) -> Tensor:
         start = end
     dtype = token_dtype(tokenizer.vocabulary_size)
     no_limit = _PIECE_CHARACTERS * 100
-    rows = (row for piece in pieces for row in tokenizer.encode([piece], no_limit))
+    rows = (row for chunk in pieces for row in tokenizer.encode([chunk], no_limit))
     return torch.cat([torch.tensor(row, dtype=dtype) for row in rows])

@@ -194,8 +194,8 @@ def cache_folder() -> Path:
     Raises:
         DataError: if it is not writable.
     """
-    wanted = os.environ.get(CACHE_VARIABLE)
-    folder = Path(wanted).expanduser().resolve() if wanted else private_files.cache_folder("prepared")
+    configured = os.environ.get(CACHE_VARIABLE)
+    folder = Path(configured).expanduser().resolve() if configured else private_files.cache_folder("prepared")
     try:
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -283,12 +283,12 @@ def find_or_make(name: str, make: Callable[[Path], Meta]) -> Prepared:
         make: fills an empty folder and returns the metadata.
     """
     cache = cache_folder()
-    if (there := _open(cache / name)) is not None:
-        return there
+    if (opened := _open(cache / name)) is not None:
+        return opened
     with _locked(cache / f"{name}.lock"):
         ask_anew(cache)  # on a network disk, another machine may have created it
-        there = _open(cache / name)
-        return there if there is not None else _make(cache, name, make)
+        opened = _open(cache / name)
+        return opened if opened is not None else _make(cache, name, make)
 
 
 def require_space(folder: Path, num_bytes: int) -> None:
@@ -352,14 +352,14 @@ def _locked(path: Path) -> Iterator[None]:
     except private_files.ForeignFileError as error:
         raise _refused(path, f"{error}.", f"Or set {CACHE_VARIABLE} to a folder of your own.") from error
     with os.fdopen(lock, "r+b") as file:
-        said = time.monotonic()
+        reported_at = time.monotonic()
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() - said >= processes.EVERY_S:
-                    said = time.monotonic()
+                if time.monotonic() - reported_at >= processes.EVERY_S:
+                    reported_at = time.monotonic()
                     log.info("own data: another process is preparing it; waiting")
                 time.sleep(_POLL_S)
         yield
@@ -383,18 +383,18 @@ def _remove_unused(cache: Path, keep: str) -> None:
 def _files(path: Path) -> Iterator[tuple[str, int, int]]:
     """Yield name, size and modification time of each folder and file; of a broken link, its own."""
     if not path.is_dir():
-        about = path.stat()
-        yield "", about.st_size, about.st_mtime_ns
+        status = path.stat()
+        yield "", status.st_size, status.st_mtime_ns
         return
     for folder, _, files in processes.walk(path):
         processes.check_time()
         yield os.path.relpath(folder, path) + "/", 0, 0
         for file in files:
             try:
-                about = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - for many files
+                status = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - for many files
             except OSError:
-                about = os.lstat(os.path.join(folder, file))  # noqa: PTH118
-            yield file, about.st_size, about.st_mtime_ns
+                status = os.lstat(os.path.join(folder, file))  # noqa: PTH118
+            yield file, status.st_size, status.st_mtime_ns
 
 
 def _no_space(folder: Path, message: str) -> DataError:

@@ -298,7 +298,7 @@ class Notation:
         if self.is_time:
             point = f"replace({cell}, ',', '.')"
             form = "([0-9]+:)?([0-9]+):([0-9.]+)" if self.is_short else "([0-9]+):([0-9]+):?([0-9.]*)"
-            parts = [f"coalesce({_group(point, form, place)}, 0)" for place in (1, 2, 3)]
+            parts = [f"coalesce({_group(point, form, index)}, 0)" for index in (1, 2, 3)]
             half_day = f"CASE WHEN {cell} ILIKE '%p%m%' THEN 12 ELSE 0 END"
             hours = f"CASE WHEN {cell} ILIKE '%m%' THEN {parts[0]} % 12 + {half_day} ELSE {parts[0]} END"
             return f"CASE WHEN {matches} THEN {hours} + {parts[1]} / 60 + {parts[2]} / 3600 END"
@@ -428,10 +428,10 @@ class Column:
         """SQL of a cell as a date."""
         return _parsed(_spelled(self.cell, self.date_format), self.date_format)
 
-    def coordinate(self, place: int) -> str:
+    def coordinate(self, index: int) -> str:
         """Return SQL of the first (1) or second (2) number of a cell with coordinates."""
         pattern = f"^(?:{_COORDINATES}|{_PRESSURE}(?:{_OF_MERCURY})?)$"
-        numbers = [_group(self.cell, pattern, each) for each in (place, place + 2)]
+        numbers = [_group(self.cell, pattern, each) for each in (index, index + 2)]
         return f"coalesce({', '.join(numbers)})"
 
     def line(self, *, is_label: bool = False) -> str:
@@ -462,25 +462,28 @@ class Column:
 def read_columns(table: Table, reading: Mapping[str, Any]) -> list[Column]:
     """Decide what each column holds, unless the user has chosen its kind in `columns` of `data_reading`."""
     columns: list[Column] = []
-    for places in table.batches(range(len(table.names))):
-        columns += _Batch(table, places, reading).columns()
+    for indices in table.batches(range(len(table.names))):
+        columns += _Batch(table, indices, reading).columns()
     columns = _resolved(table, columns)
     columns = _with_numbers(table, columns)
     num_features = sum(each.kind in LEARNED for each in columns)
     return _find_identifiers(table, columns, num_features > 2)
 
 
-def frequent_values(table: Table, columns: Sequence[Column], most: int) -> dict[int, list[tuple[str, int]]]:
+def frequent_values(
+    table: Table, columns: Sequence[Column], max_values: int
+) -> dict[int, list[tuple[str, int]]]:
     """Return the most frequent values of columns and their counts, by column index."""
-    found: dict[int, list[tuple[str, int]]] = {each.index: [] for each in columns}
-    for place, value, count in query_cells(
+    values_by_index: dict[int, list[tuple[str, int]]] = {each.index: [] for each in columns}
+    for index, value, count in query_cells(
         table,
         columns,
         "SELECT col, v, count(*) AS n FROM CELLS WHERE v IS NOT NULL GROUP BY col, v "
-        f"QUALIFY row_number() OVER (PARTITION BY col ORDER BY n DESC, v) <= {most} ORDER BY col, n DESC, v",
+        f"QUALIFY row_number() OVER (PARTITION BY col ORDER BY n DESC, v) <= {max_values} "
+        "ORDER BY col, n DESC, v",
     ):
-        found[place].append((str(value), count))
-    return found
+        values_by_index[index].append((str(value), count))
+    return values_by_index
 
 
 def query_cells(
@@ -494,17 +497,17 @@ def query_cells(
         label: SQL of the label.
         as_numbers: True to return `v` as a number instead of text.
     """
-    for some in table.batches(columns):
-        cells = _long_cells(some, label=label, as_numbers=as_numbers)
+    for batch in table.batches(columns):
+        cells = _long_cells(batch, label=label, as_numbers=as_numbers)
         # Not every "CELLS": the query may contain a unit of the user's, such as CELLS/µL.
         yield from table.query(sql.replace("FROM CELLS", f"FROM {cells}"))
 
 
-def _long_cells(some: Sequence[Column], *, label: str = "NULL", as_numbers: bool = False) -> str:
-    cells = [each.number if as_numbers else each.cell for each in some]
-    if len(some) == 1:
-        return f"(SELECT row, {some[0].index} AS col, {cells[0]} AS v, {label} AS l FROM rows)"
-    indexes = ", ".join(str(each.index) for each in some)
+def _long_cells(batch: Sequence[Column], *, label: str = "NULL", as_numbers: bool = False) -> str:
+    cells = [each.number if as_numbers else each.cell for each in batch]
+    if len(batch) == 1:
+        return f"(SELECT row, {batch[0].index} AS col, {cells[0]} AS v, {label} AS l FROM rows)"
+    indexes = ", ".join(str(each.index) for each in batch)
     columns_of_cells = f"unnest([{indexes}]) AS col, unnest([{', '.join(cells)}]) AS v"
     return f"(SELECT row, {columns_of_cells}, {label} AS l FROM rows)"
 
@@ -512,63 +515,65 @@ def _long_cells(some: Sequence[Column], *, label: str = "NULL", as_numbers: bool
 class _Batch:
     """Some columns of a table, and their distinct values in the SQL table `vals` (col, v, count n)."""
 
-    def __init__(self, table: Table, places: Sequence[int], reading: Mapping[str, Any]) -> None:
-        wanted, missing = reading.get("columns", {}), reading.get("missing", {})
-        names = {place: table.names[place] for place in places}
+    def __init__(self, table: Table, indices: Sequence[int], reading: Mapping[str, Any]) -> None:
+        requested, missing = reading.get("columns", {}), reading.get("missing", {})
+        names = {index: table.names[index] for index in indices}
         self._table = table
-        self._chosen = {place: str(wanted.get(name, "")) for place, name in names.items()}
-        self._extra = {place: tuple(map(str.lower, missing.get(name, ()))) for place, name in names.items()}
+        self._chosen = {index: str(requested.get(name, "")) for index, name in names.items()}
+        self._extra = {index: tuple(map(str.lower, missing.get(name, ()))) for index, name in names.items()}
         self._codes: set[int] = set()
         self._grouped: set[int] = set()  # 1.266 and 970: points are between thousands
         self._whole: set[int] = set()  # all plain numbers are whole
-        self._profiles = self._count(places)
-        self._spelled: dict[int, list[tuple[str, int]]] = {place: [] for place in places}
+        self._profiles = self._count(indices)
+        self._spelled: dict[int, list[tuple[str, int]]] = {index: [] for index in indices}
         self._shares: dict[int, dict[str, int]] = {}  # per column: number of cells of each form
         self._doubts: dict[int, str] = {}  # why cells that look like numbers are not read as such
 
     def columns(self) -> list[Column]:
         """Return the decision about each column, in order."""
-        found: dict[int, Column] = {}
-        for place, profile in self._profiles.items():
+        by_index: dict[int, Column] = {}
+        for index, profile in self._profiles.items():
             is_plain = profile.num_numbers == profile.num_present
             if profile.num_present == 0:
-                found[place] = replace(profile, kind=EMPTY, reason="no cell has a value")
-            elif place in self._codes:
-                found[place] = replace(profile, kind=CATEGORY, reason="codes with leading zeros")
+                by_index[index] = replace(profile, kind=EMPTY, reason="no cell has a value")
+            elif index in self._codes:
+                by_index[index] = replace(profile, kind=CATEGORY, reason="codes with leading zeros")
             elif (
                 is_plain
-                and not self._chosen[place]
-                and (named := _kind_by_name(profile, is_whole=place in self._whole))
+                and not self._chosen[index]
+                and (kind_by_name := _kind_by_name(profile, is_whole=index in self._whole))
             ):
-                found[place] = replace(profile, kind=named[0], reason=named[1], confidence="medium")
+                by_index[index] = replace(
+                    profile, kind=kind_by_name[0], reason=kind_by_name[1], confidence="medium"
+                )
             elif (
                 is_plain
-                and not (self._chosen[place] or self._extra[place])
-                and place not in self._grouped
+                and not (self._chosen[index] or self._extra[index])
+                and index not in self._grouped
                 and not _may_be_date(profile)
             ):
-                found[place] = replace(profile, kind=NUMBER)
-        rest = [place for place in self._profiles if place not in found]
-        if rest:
-            self._collect_values(rest)
-            found |= self._dates(rest)
-            for place in rest:
-                if place not in found and (special := self._phones_or_coordinates(place)):
-                    found[place] = special
-            found |= self._numbers([place for place in rest if place not in found])
-            for place in rest:
-                if place not in found:
-                    found[place] = self._other(self._profiles[place])
-        return [found[place] for place in self._profiles]
+                by_index[index] = replace(profile, kind=NUMBER)
+        remaining = [index for index in self._profiles if index not in by_index]
+        if remaining:
+            self._collect_values(remaining)
+            by_index |= self._dates(remaining)
+            for index in remaining:
+                if index not in by_index and (special := self._phones_or_coordinates(index)):
+                    by_index[index] = special
+            by_index |= self._numbers([index for index in remaining if index not in by_index])
+            for index in remaining:
+                if index not in by_index:
+                    by_index[index] = self._other(self._profiles[index])
+        return [by_index[index] for index in self._profiles]
 
-    def _count(self, places: Sequence[int]) -> dict[int, Column]:
+    def _count(self, indices: Sequence[int]) -> dict[int, Column]:
         """Return counts of each column: cells, distinct values, plain numbers and mean lengths."""
         plain = PLAIN.sql("v")
         is_whole = f"bool_and({plain} = floor({plain}))"
         start = f"left(v, {MAX_EXAMINED})"
         names, num_rows = self._table.names, self._table.num_rows
         unread = {
-            place: Column(index=place, name=names[place], kind="", num_rows=num_rows) for place in places
+            index: Column(index=index, name=names[index], kind="", num_rows=num_rows) for index in indices
         }
         rows = self._table.query(
             "SELECT col, count(v), count(DISTINCT v), coalesce(avg(length(v)), 0), "
@@ -577,41 +582,41 @@ class _Batch:
             f"{', '.join(f'coalesce({test}, false)' for test in (_ARE_CODES, _ARE_GROUPED, is_whole))} "
             f"FROM {_long_cells(list(unread.values()))} GROUP BY col"
         )
-        found = {}
-        for place, present, distinct, characters, words, num_plain, *are in sorted(rows):
-            is_able = num_plain == present and not self._chosen[place]
+        by_index = {}
+        for index, present, distinct, characters, words, num_plain, *are in sorted(rows):
+            is_able = num_plain == present and not self._chosen[index]
             for places_of, is_such in zip((self._codes, self._grouped, self._whole), are, strict=True):
-                places_of |= {place} if is_such and is_able else set()
+                places_of |= {index} if is_such and is_able else set()
             counts = {"num_present": present, "num_distinct": distinct, "num_numbers": num_plain}
             means = {"characters": characters, "words": words}
-            found[place] = replace(unread[place], **counts, **means, is_chosen=bool(self._chosen[place]))
-        return found
+            by_index[index] = replace(unread[index], **counts, **means, is_chosen=bool(self._chosen[index]))
+        return by_index
 
-    def _collect_values(self, places: Sequence[int]) -> None:
+    def _collect_values(self, indices: Sequence[int]) -> None:
         """Fill `vals` for some columns, without spellings of missing values."""
-        self._profiles |= {place: replace(self._profiles[place], missing=()) for place in places}
-        unread = [self._profiles[place] for place in places]
+        self._profiles |= {index: replace(self._profiles[index], missing=()) for index in indices}
+        unread = [self._profiles[index] for index in indices]
         self._table.store(
             "vals",
             f"SELECT col, left(v, {MAX_EXAMINED}) AS v, count(*) AS n FROM {_long_cells(unread)} "
             f"WHERE v IS NOT NULL GROUP BY ALL",
         )
-        wide = {place for (place,) in self._table.query(
+        wide = {index for (index,) in self._table.query(
             f"SELECT DISTINCT col FROM vals WHERE regexp_matches(v, {literal(f'[{_WIDE_DIGITS}]')})"
         )}  # fmt: skip
         if wide:
             self._rewrite(sorted(wide), WIDE)
         spellings = [f"lower(v) IN ({', '.join(map(literal, MISSING_NUMBER))})"]
         spellings += [
-            f"(col = {place} AND lower(v) IN ({', '.join(map(literal, self._extra[place]))}))"
-            for place in places
-            if self._extra[place]
+            f"(col = {index} AND lower(v) IN ({', '.join(map(literal, self._extra[index]))}))"
+            for index in indices
+            if self._extra[index]
         ]
         spelled = f"({' OR '.join(spellings)})"
-        for place, value, count in self._table.query(
+        for index, value, count in self._table.query(
             f"SELECT col, v, n FROM vals WHERE {spelled} ORDER BY col, n DESC, v"
         ):
-            self._spelled[place].append((value, count))
+            self._spelled[index].append((value, count))
         self._table.execute(f"DELETE FROM vals WHERE {spelled}")
         foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
         patterns = {
@@ -623,30 +628,30 @@ class _Batch:
         tests["digits"] = "regexp_matches(v, '[0-9]')"
         tests["images"] = f"regexp_matches(v, {literal('(?i)' + IMAGES)})"
         names = [*tests, "ideographs", "present", "distinct"]
-        self._shares = {place: dict.fromkeys(names, 0) for place in places}
-        for place, *values in self._table.query(
+        self._shares = {index: dict.fromkeys(names, 0) for index in indices}
+        for index, *values in self._table.query(
             f"SELECT col, {', '.join(map(_sum_where, tests.values()))}, {foreign}::BIGINT, sum(n)::BIGINT, "
             "count(v) FROM vals GROUP BY col"
         ):
-            self._shares[place] = dict(zip(names, values, strict=True))
-        for place in places:
-            profile, shares = self._profiles[place], self._shares[place]
+            self._shares[index] = dict(zip(names, values, strict=True))
+        for index in indices:
+            profile, shares = self._profiles[index], self._shares[index]
             is_foreign = shares["ideographs"] >= MIN_IDEOGRAPHS * max(1, profile.num_present)
-            self._profiles[place] = replace(profile, ideographs=is_foreign)
+            self._profiles[index] = replace(profile, ideographs=is_foreign)
             for form in _FORM_PATTERNS:
                 is_usual = shares[form] > (0 if form == LIMITED else 0.5 * shares["present"])
-                chosen = self._chosen[place]
+                chosen = self._chosen[index]
                 if form == SERIAL:
                     is_usual = shares[form] == shares["present"] and (chosen == DATE or _may_be_date(profile))
                 is_able = chosen in ("", DATE if form == SERIAL else NUMBER)
-                is_able = is_able and not self._profiles[place].form
-                if is_usual and is_able and self._are_numbers(place, form):
-                    self._rewrite([place], form)
+                is_able = is_able and not self._profiles[index].form
+                if is_usual and is_able and self._are_numbers(index, form):
+                    self._rewrite([index], form)
                     shares["dates"] += shares[form] * (form == SERIAL)
 
-    def _are_numbers(self, place: int, form: str) -> bool:
+    def _are_numbers(self, index: int, form: str) -> bool:
         """Return False if the cells of a form are more likely classes, such as <=50K and >50K."""
-        if form in (LIMITED, *_SUMS) and self._shares[place][LIMITED]:
+        if form in (LIMITED, *_SUMS) and self._shares[index][LIMITED]:
             # Limits stand among numbers, and no two of them at the same number.
             limited, digits = _has_form("v", LIMITED), "regexp_replace(v, '[^0-9.,]', '', 'g')"
             number = "[-+]?[0-9][0-9., ]*[^0-9]{0,12}" if form == LIMITED else ".*"
@@ -654,32 +659,32 @@ class _Batch:
             are_limits = self._table.value(
                 f"SELECT count(DISTINCT v) FILTER ({limited}) = count(DISTINCT {digits}) FILTER ({limited}) "
                 f"AND 2 * coalesce(sum(n) FILTER ({is_number}), 0) > sum(n) FILTER (NOT {limited}) "
-                f"FROM vals WHERE col = {place}"
+                f"FROM vals WHERE col = {index}"
             )
             if not are_limits:
                 return False
-        return form not in _SUMS or self._has_sums(place, form)
+        return form not in _SUMS or self._has_sums(index, form)
 
-    def _has_sums(self, place: int, form: str) -> bool:
+    def _has_sums(self, index: int, form: str) -> bool:
         """Return False if all cells of a form have the same unit, or one of a single letter such as 34M."""
         unit = f"regexp_replace(lower({_in_units('v', form)}), '[0-9.,\\s]+', '', 'g')"
         return bool(self._table.value(
             f"SELECT bool_or(regexp_matches(v, '(?i)^P|[0-9]\\D*\\pL\\D*[0-9]')) "
             f"OR (count(DISTINCT {unit}) > 1 AND max(length({unit})) > 1) "
-            f"FROM vals WHERE col = {place} AND {_has_form('v', form)}"
+            f"FROM vals WHERE col = {index} AND {_has_form('v', form)}"
         ))  # fmt: skip
 
-    def _rewrite(self, places: Sequence[int], form: str) -> None:
+    def _rewrite(self, indices: Sequence[int], form: str) -> None:
         """Rewrite the values of some columns as plain numbers."""
-        self._table.execute(f"UPDATE vals SET v = {_rewritten('v', form)} WHERE col IN ({_listed(places)})")
-        self._profiles |= {place: replace(self._profiles[place], form=form) for place in places}
+        self._table.execute(f"UPDATE vals SET v = {_rewritten('v', form)} WHERE col IN ({_listed(indices)})")
+        self._profiles |= {index: replace(self._profiles[index], form=form) for index in indices}
 
-    def _dates(self, places: Sequence[int]) -> dict[int, Column]:
+    def _dates(self, indices: Sequence[int]) -> dict[int, Column]:
         """Return the columns that hold dates."""
-        least: dict[int, float] = {}
-        for place in places:
-            profile, chosen = self._profiles[place], self._chosen[place].partition(",")[0]
-            shares = self._shares[place]
+        min_shares: dict[int, float] = {}
+        for index in indices:
+            profile, chosen = self._profiles[index], self._chosen[index].partition(",")[0]
+            shares = self._shares[index]
             is_plain = profile.num_numbers == profile.num_present
             is_possible = shares["digits"] > 0.5 * profile.num_present and profile.characters < 60
             share = 0.01 if chosen else 1.0 if is_plain else 0.95
@@ -688,54 +693,54 @@ class _Batch:
             if is_plain and not chosen and not _may_be_date(profile):
                 continue
             if shares["present"] and shares["dates"] >= share * shares["present"]:
-                least[place] = share
-        if not least:
+                min_shares[index] = share
+        if not min_shares:
             return {}
         dates = {form: _parsed(f"s{SPELLINGS.index(_spelled('v', form))}", form) for form in DATE_FORMATS}
-        spelled = ", ".join(f"{sql} AS s{place}" for place, sql in enumerate(SPELLINGS))
-        asked = ", ".join(f"count({date})" for date in dates.values())
-        some = self._table.query(
-            f"SELECT col, count(v), {asked} FROM (SELECT *, {spelled} FROM vals "
-            f"WHERE col IN ({_listed(least)}) "
+        spelled = ", ".join(f"{sql} AS s{index}" for index, sql in enumerate(SPELLINGS))
+        expressions = ", ".join(f"count({date})" for date in dates.values())
+        counted = self._table.query(
+            f"SELECT col, count(v), {expressions} FROM (SELECT *, {spelled} FROM vals "
+            f"WHERE col IN ({_listed(min_shares)}) "
             "QUALIFY row_number() OVER (PARTITION BY col) <= 200) GROUP BY col"
         )
         # Try all formats on 200 values per column first: most formats fit none, and each one costs a scan.
         possible = {
-            place: [
+            index: [
                 form
                 for form, count in zip(DATE_FORMATS, counts, strict=True)
-                if count > 0.5 * least[place] * total and _has_order(form, self._chosen[place])
+                if count > 0.5 * min_shares[index] * total and _has_order(form, self._chosen[index])
             ]
-            for place, total, *counts in some
+            for index, total, *counts in counted
         }
-        for place, total, *counts in some:
+        for index, total, *counts in counted:
             second, first = sorted(counts)[-2:]
-            if first < least[place] * total <= first + second:
-                self._doubts[place] = "dates in several formats"
+            if first < min_shares[index] * total <= first + second:
+                self._doubts[index] = "dates in several formats"
         forms = [form for form in DATE_FORMATS if any(form in fitting for fitting in possible.values())]
         if not forms:
             return {}
-        asked = ", ".join(
+        expressions = ", ".join(
             f"{_sum_where(f'{dates[form]} IS NOT NULL')}, count(DISTINCT {dates[form]})" for form in forms
         )
-        found = {}
-        for place, *values in self._table.query(
-            f"SELECT col, {asked} FROM (SELECT *, {spelled} FROM vals WHERE col IN ({_listed(least)})) "
-            "GROUP BY col"
+        columns = {}
+        for index, *values in self._table.query(
+            f"SELECT col, {expressions} FROM "
+            f"(SELECT *, {spelled} FROM vals WHERE col IN ({_listed(min_shares)})) GROUP BY col"
         ):
             fits = {
-                form: count for form, count in zip(forms, values[::2], strict=True) if form in possible[place]
+                form: count for form, count in zip(forms, values[::2], strict=True) if form in possible[index]
             }
             best = max(fits.values(), default=0)
-            if best < max(1, least[place] * self._shares[place]["present"]):
+            if best < max(1, min_shares[index] * self._shares[index]["present"]):
                 continue
             fitting = [form for form, count in fits.items() if count == best]
-            reason = SERIAL_DAYS if self._profiles[place].form == SERIAL else _doubt_of_order(fitting)
-            reason = self._doubt_of_year(place, fitting[0]) or reason
-            if reason == NO_YEAR and not self._chosen[place]:
+            reason = SERIAL_DAYS if self._profiles[index].form == SERIAL else _doubt_of_order(fitting)
+            reason = self._doubt_of_year(index, fitting[0]) or reason
+            if reason == NO_YEAR and not self._chosen[index]:
                 continue
-            found[place] = replace(
-                self._with_missing(self._profiles[place], MISSING_NUMBER),
+            columns[index] = replace(
+                self._with_missing(self._profiles[index], MISSING_NUMBER),
                 kind=DATE,
                 date_format=fitting[0],
                 confidence="medium" if reason else "high",
@@ -743,9 +748,9 @@ class _Batch:
                 num_present=best,
                 num_distinct=values[2 * forms.index(fitting[0]) + 1],
             )
-        return found
+        return columns
 
-    def _doubt_of_year(self, place: int, form: str) -> str:
+    def _doubt_of_year(self, index: int, form: str) -> str:
         """Return why the numbers in Jan-21 or 2010-11 may be no year or month; else an empty string.
 
         There is no month if all cells are a year and the next one, and no year in cells of one month (Set 1,
@@ -753,23 +758,23 @@ class _Batch:
         """
         if form == "%Y-%m":
             next_year = "(TRY_CAST(left(v, 4) AS INTEGER) + 1) % 100 = TRY_CAST(right(v, 2) AS INTEGER)"
-            is_season = self._table.value(f"SELECT bool_and({next_year}) FROM vals WHERE col = {place}")
+            is_season = self._table.value(f"SELECT bool_and({next_year}) FROM vals WHERE col = {index}")
             return NO_YEAR if is_season else ""
         if form != "%b %y":
             return ""
-        ((months, words, least, most, has_mark),) = self._table.query(
+        ((months, words, minimum, maximum, has_mark),) = self._table.query(
             f"SELECT count(DISTINCT left({_spelled('v', '%b')}, 3)), count(DISTINCT lower(regexp_extract(v, "
             f"'\\pL+'))), min(y), max(y), bool_and(regexp_matches(v, '[''’]')) FROM (SELECT v, "
-            f"TRY_CAST(regexp_extract(v, '[0-9]+') AS INTEGER) AS y FROM vals WHERE col = {place})"
+            f"TRY_CAST(regexp_extract(v, '[0-9]+') AS INTEGER) AS y FROM vals WHERE col = {index})"
         )
-        if months == 1 or words > months + 1 or (least <= 7 and 27 <= most <= 31):
+        if months == 1 or words > months + 1 or (minimum <= 7 and 27 <= maximum <= 31):
             return NO_YEAR
-        return "" if has_mark or most > 31 else YEAR_OR_DAY
+        return "" if has_mark or maximum > 31 else YEAR_OR_DAY
 
-    def _phones_or_coordinates(self, place: int) -> Column | None:
-        if self._chosen[place]:
+    def _phones_or_coordinates(self, index: int) -> Column | None:
+        if self._chosen[index]:
             return None
-        profile, shares = self._profiles[place], self._shares[place]
+        profile, shares = self._profiles[index], self._shares[index]
         if shares["phones"] > 0.95 * shares["present"]:
             phones = self._with_missing(profile, MISSING_NUMBER)
             return replace(phones, kind=IDENTIFIER, reason="phone numbers")
@@ -780,33 +785,33 @@ class _Batch:
         is_pair = 0 < num_pairs == pairs.num_present and not profile.form
         return replace(pairs, kind=COORDINATES) if is_pair else None
 
-    def _numbers(self, places: Sequence[int]) -> dict[int, Column]:
+    def _numbers(self, indices: Sequence[int]) -> dict[int, Column]:
         """Return the columns of numbers, with their formats."""
-        able = [place for place in places if self._can_be_numbers(place)]
+        able = [index for index in indices if self._can_be_numbers(index)]
         if not able:
             return {}
-        shapes: dict[int, dict[str, int]] = {place: {} for place in able}
-        for place, shape, count in self._table.query(
+        shapes: dict[int, dict[str, int]] = {index: {} for index in able}
+        for index, shape, count in self._table.query(
             f"SELECT col, trim(regexp_replace(v, {literal(_BODY)}, '{_NUMBER_HERE}')) AS s, "
             f"sum(n)::BIGINT AS m FROM vals WHERE col IN ({_listed(able)}) GROUP BY col, s "
             "QUALIFY row_number() OVER (PARTITION BY col ORDER BY m DESC, s) <= 200 ORDER BY col, m DESC, s"
         ):
-            shapes[place][shape] = count
+            shapes[index][shape] = count
         by_notations: dict[tuple[str, str, bool], list[int]] = {}
-        others = {}
-        for place in able:
-            form = self._profiles[place].form
-            unscaled = {} if form in _FORM_UNITS else _without_magnitudes(shapes[place])
-            unit, others[place], units = _unit_of(unscaled or shapes[place])
+        other_cells = {}
+        for index in able:
+            form = self._profiles[index].form
+            unscaled = {} if form in _FORM_UNITS else _without_magnitudes(shapes[index])
+            unit, other_cells[index], units = _unit_of(unscaled or shapes[index])
             if unit and form in _FORM_UNITS and not re.fullmatch(_FORM_UNITS[form], unit.lower()):
                 unit, units = "", [form, unit]
             if units:
-                self._doubts[place] = (
+                self._doubts[index] = (
                     f"numbers with different units: {', '.join(units[:4]).translate(_LOWERED)}"
                 )
-            decimal = {DECIMAL_COMMA: ",", DECIMAL_POINT: "."}.get(self._chosen[place], "")
-            by_notations.setdefault((unit, decimal, bool(unscaled)), []).append(place)
-        found = {}
+            decimal = {DECIMAL_COMMA: ",", DECIMAL_POINT: "."}.get(self._chosen[index], "")
+            by_notations.setdefault((unit, decimal, bool(unscaled)), []).append(index)
+        by_index = {}
         for (unit, decimal, is_scaled), some in by_notations.items():
             notations = [
                 Notation(decimal=point, thousands=mark, unit=unit, is_scaled=is_scaled)
@@ -814,29 +819,29 @@ class _Batch:
                 if decimal in ("", point)
             ] + [Notation(is_time=True), Notation(is_time=True, is_short=True)]
             tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
-            asked = ", ".join(map(_sum_where, [*tests, *_NUMBER_TESTS.values()]))
-            for place, *values in self._table.query(
-                f"SELECT col, {asked} FROM vals WHERE col IN ({_listed(some)}) GROUP BY col"
+            expressions = ", ".join(map(_sum_where, [*tests, *_NUMBER_TESTS.values()]))
+            for index, *values in self._table.query(
+                f"SELECT col, {expressions} FROM vals WHERE col IN ({_listed(some)}) GROUP BY col"
             ):
                 by_notation = dict(zip(notations, values, strict=False))
                 counts = dict(zip(_NUMBER_TESTS, values[len(notations) :], strict=True))
-                is_signed = counts["+"] + counts["-"] >= 0.2 * self._shares[place]["present"]
-                if counts["+"] and counts["-"] and is_signed and not self._chosen[place]:
+                is_signed = counts["+"] + counts["-"] >= 0.2 * self._shares[index]["present"]
+                if counts["+"] and counts["-"] and is_signed and not self._chosen[index]:
                     continue  # grades such as 2+ and 3-
-                if (number := self._as_number(place, by_notation, counts, others[place])) is not None:
-                    found[place] = number
-        return found
+                if (number := self._as_number(index, by_notation, counts, other_cells[index])) is not None:
+                    by_index[index] = number
+        return by_index
 
-    def _can_be_numbers(self, place: int) -> bool:
-        profile, chosen = self._profiles[place], self._chosen[place]
+    def _can_be_numbers(self, index: int) -> bool:
+        profile, chosen = self._profiles[index], self._chosen[index]
         is_plain = profile.num_numbers == profile.num_present
-        num_digits = self._shares[place]["digits"]
+        num_digits = self._shares[index]["digits"]
         if chosen:
             return chosen in (NUMBER, DECIMAL_COMMA, DECIMAL_POINT)
         return is_plain or (profile.characters < 40 and num_digits > 0 and not self._are_images(profile))
 
     def _as_number(
-        self, place: int, fits: Mapping[Notation, int], counts: Mapping[str, int], others: Mapping[str, int]
+        self, index: int, fits: Mapping[Notation, int], counts: Mapping[str, int], others: Mapping[str, int]
     ) -> Column | None:
         """Return the column as numbers, or None if too few cells are numbers.
 
@@ -846,12 +851,12 @@ class _Batch:
             others: number of cells of each value without a digit.
         """
         plain, num_long, num_whole = (counts[name] for name in ("plain", "long", "whole"))
-        profile, chosen = self._profiles[place], self._chosen[place]
-        present, distinct = self._shares[place]["present"], self._shares[place]["distinct"]
+        profile, chosen = self._profiles[index], self._chosen[index]
+        present, distinct = self._shares[index]["present"], self._shares[index]["distinct"]
         # Words among numbers are missing values if they are known spellings, or one or two repeated words.
         guessed: set[str] = set()
-        most = 0.7 if len(others) == 1 and distinct > MIN_FOR_IDENTIFIER else 0.3
-        is_rare = sum(others.values()) < most * profile.num_present
+        max_share = 0.7 if len(others) == 1 and distinct > MIN_FOR_IDENTIFIER else 0.3
+        is_rare = sum(others.values()) < max_share * profile.num_present
         if 0 < len(others) <= 2 and min(others.values()) > 1 and is_rare and not _is_ordinal(others):
             guessed = set(others)
             present, distinct = present - sum(others.values()), distinct - len(others)
@@ -862,19 +867,19 @@ class _Batch:
                 for mark in ".,"
             ]
             if min(points) > 0 and sum(points) + num_whole >= 0.95 * present:
-                self._doubts[place] = "numbers, some with a decimal point and some with a decimal comma"
+                self._doubts[index] = "numbers, some with a decimal point and some with a decimal comma"
             return None
         if not chosen and any(each.unit == "%" for each in fits) and counts["share"] >= 0.1 * present:
-            self._doubts[place] = "numbers, some in percent and some as parts of 1"
+            self._doubts[index] = "numbers, some in percent and some as parts of 1"
             return None
         notation, confidence, reason = PLAIN, "medium" if guessed else "high", ""
-        if plain < best or chosen == DECIMAL_COMMA or place in self._grouped:
+        if plain < best or chosen == DECIMAL_COMMA or index in self._grouped:
             fitting = [each for each, count in fits.items() if count == best]
-            usual = replace(fitting[0], decimal=".", thousands="")
-            notation = usual if usual in fitting else fitting[0]
+            plain_notation = replace(fitting[0], decimal=".", thousands="")
+            notation = plain_notation if plain_notation in fitting else fitting[0]
             # Is 1,266 a thousand or one and a quarter? Thousands, unless longer numbers lack the separator.
             grouped = next((each for each in fitting if each.thousands), None)
-            if place in self._grouped or (counts["pointed"] > 0.5 * best and notation.unit in EUROS):
+            if index in self._grouped or (counts["pointed"] > 0.5 * best and notation.unit in EUROS):
                 grouped = next((each for each in fitting if each.thousands == "."), grouped)
             is_ambiguous = (
                 grouped is not None and not notation.thousands and notation.decimal != grouped.decimal
@@ -883,14 +888,14 @@ class _Batch:
                 notation = notation if num_long else grouped
                 confidence = "medium"
                 reason = "longer numbers have no separator" if num_long else EVERY_THREE
-        if (num := self._shares[place][LIMITED]) and profile.form in (LIMITED, *_SUMS):
+        if (num := self._shares[index][LIMITED]) and profile.form in (LIMITED, *_SUMS):
             limits = f"the limits in {num:,} of {present:,} cells, such as <5, 5+ and ~5, are read as 5"
             reason = f"{limits}; {reason}".rstrip("; ")
-        known = {value for value, _ in self._spelled[place]}
+        spellings = {value for value, _ in self._spelled[index]}
         return replace(
             profile,
             kind=NUMBER if best == present else MIXED,
-            missing=tuple(sorted(known | guessed)),
+            missing=tuple(sorted(spellings | guessed)),
             notation=notation,
             num_present=present,
             num_distinct=distinct,
@@ -945,13 +950,15 @@ class _Batch:
 
     def _with_missing(self, profile: Column, spellings: Sequence[str]) -> Column:
         """Return a column in which some spellings, and those named by the user, are missing values."""
-        wanted = {*spellings, *self._extra[profile.index]}
-        found = [(value, count) for value, count in self._spelled[profile.index] if value.lower() in wanted]
+        requested = {*spellings, *self._extra[profile.index]}
+        matches = [
+            (value, count) for value, count in self._spelled[profile.index] if value.lower() in requested
+        ]
         return replace(
             profile,
-            missing=tuple(value for value, _ in found),
-            num_present=profile.num_present - sum(count for _, count in found),
-            num_distinct=profile.num_distinct - len(found),
+            missing=tuple(value for value, _ in matches),
+            num_present=profile.num_present - sum(count for _, count in matches),
+            num_distinct=profile.num_distinct - len(matches),
         )
 
 
@@ -978,8 +985,8 @@ def _sum_where(condition: str) -> str:
     return f"coalesce(sum(n) FILTER ({condition}), 0)::BIGINT"
 
 
-def _listed(places: Iterable[int]) -> str:
-    return ", ".join(map(str, places))
+def _listed(indices: Iterable[int]) -> str:
+    return ", ".join(map(str, indices))
 
 
 def _unit_pattern(unit: str) -> str:
@@ -1032,17 +1039,17 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
 
 def _without_magnitudes(shapes: Mapping[str, int]) -> dict[str, int]:
     """Return the shapes of cells without suffixes such as k or M; empty unless there are several shapes."""
-    found: set[str] = set()
-    rest: Counter[str] = Counter()
+    units: set[str] = set()
+    remaining: Counter[str] = Counter()
     for text, count in shapes.items():
         match = re.fullmatch(rf"(.*{_NUMBER_HERE}\s*)({'|'.join(map(re.escape, MAGNITUDES))})(\W*)", text)
         unit = "" if match else text.partition(_NUMBER_HERE)[2].strip()
         if re.match(r"[^\W\d_]", unit) and unit not in EUROS and not _CURRENCIES.fullmatch(unit):
             return {}  # M and F, or M and W, are no magnitudes
-        found |= {match[2] if match else ""} if _NUMBER_HERE in text else set()
-        rest[match[1].strip() + match[3] if match else text] += count
-    is_credit = found <= {"Cr", ""}  # Cr is crore only beside other scales
-    return dict(rest) if len({MAGNITUDES.get(each, 1.0) for each in found}) > 1 and not is_credit else {}
+        units |= {match[2] if match else ""} if _NUMBER_HERE in text else set()
+        remaining[match[1].strip() + match[3] if match else text] += count
+    is_credit = units <= {"Cr", ""}  # Cr is crore only beside other scales
+    return dict(remaining) if len({MAGNITUDES.get(each, 1.0) for each in units}) > 1 and not is_credit else {}
 
 
 def _is_ordinal(others: Mapping[str, int]) -> bool:
@@ -1166,46 +1173,46 @@ def _has_order(form: str, chosen: str) -> bool:
 
 def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
     """Interpret ambiguous separators and dates as in the other columns of the file."""
-    found = {each.index: each for each in columns}
+    by_index = {each.index: each for each in columns}
     has_commas = any(each.confidence == "high" and each.notation.decimal == "," for each in columns)
     orders = {each.date_format[:2] for each in columns if each.kind == DATE and each.confidence == "high"}
     if "%d" in orders or (has_commas and "%m" not in orders):
         for each in columns:
             if each.kind == DATE and each.confidence == "medium" and each.date_format.startswith("%m"):
-                found[each.index] = replace(each, date_format=each.date_format.replace("%m/%d", "%d/%m"))
+                by_index[each.index] = replace(each, date_format=each.date_format.replace("%m/%d", "%d/%m"))
     if not has_commas:
-        return list(found.values())
+        return list(by_index.values())
     reason = "other columns have decimal commas"
     numbers = {each.index: each for each in columns if each.kind == NUMBER and not each.is_chosen}
     for each in numbers.values():
         if each.confidence == "medium" and each.notation.thousands == ",":
             notation = Notation(decimal=",", unit=each.notation.unit)
-            found[each.index] = replace(each, notation=notation, reason=reason)
+            by_index[each.index] = replace(each, notation=notation, reason=reason)
     by_unit: dict[str, list[Column]] = {}
     for each in numbers.values():
         if each.notation in (PLAIN, Notation(unit=each.notation.unit)):
             by_unit.setdefault(each.notation.unit, []).append(each)
-    for unit, some in by_unit.items():
+    for unit, group in by_unit.items():
         grouped = Notation(decimal=",", thousands=".", unit=unit)
         fits = f"regexp_full_match(v, {literal(grouped.pattern)})"
         sql = f"SELECT col FROM CELLS WHERE contains(v, '.') GROUP BY col HAVING bool_and({fits})"
-        for (place,) in query_cells(table, some, sql):
-            found[place] = replace(numbers[place], notation=grouped, confidence="medium", reason=reason)
-    return [found[each.index] for each in columns]
+        for (index,) in query_cells(table, group, sql):
+            by_index[index] = replace(numbers[index], notation=grouped, confidence="medium", reason=reason)
+    return [by_index[each.index] for each in columns]
 
 
 def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
     """Add statistics of numeric columns; find constant columns."""
-    found = {each.index: each for each in columns}
+    by_index = {each.index: each for each in columns}
     by_notation: dict[Notation, list[Column]] = {}
     for each in columns:
         is_same = each.num_distinct == 1 and not each.num_missing and not each.is_chosen
         if each.kind in (CATEGORY, FILE_NAME) and is_same:
-            found[each.index] = replace(each, kind=CONSTANT, reason="all cells are the same")
+            by_index[each.index] = replace(each, kind=CONSTANT, reason="all cells are the same")
         if each.kind in (NUMBER, MIXED):
             by_notation.setdefault(each.notation, []).append(each)
     quantile = "approx_quantile" if table.num_rows > 2_000_000 else "quantile_cont"
-    asked = (
+    expressions = (
         f"count(v), count(u), count(m) - count(u), min(u), max(u), bool_and(u = floor(u)), "
         f"{quantile}(u, [0.25, 0.5, 0.75]), count(DISTINCT u)"
     )
@@ -1217,13 +1224,13 @@ def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
         )
         read = f"(SELECT *, {notation.sql('v')} AS m FROM CELLS)"
         usable = f"(SELECT *, CASE WHEN abs(m) <= {LARGEST_NUMBER!r} THEN m END AS u FROM {read})"
-        sql = f"SELECT col, {asked}{'' if notation.is_plain else example} FROM {usable} GROUP BY col"
-        for place, present, num, large, low, high, whole, quartiles, distinct, *shown in query_cells(
+        sql = f"SELECT col, {expressions}{'' if notation.is_plain else example} FROM {usable} GROUP BY col"
+        for index, present, num, large, low, high, whole, quartiles, distinct, *examples in query_cells(
             table, numbers, sql
         ):
-            each = found[place]
+            each = by_index[index]
             is_same = each.num_distinct == 1 and num == each.num_rows and not each.is_chosen
-            found[place] = replace(
+            by_index[index] = replace(
                 each,
                 kind=CONSTANT if is_same else NUMBER if num + large == present else MIXED,
                 reason="all cells are the same" if is_same else each.reason,
@@ -1235,22 +1242,24 @@ def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
                 all_whole=bool(whole) and not large,
                 quartiles=tuple(quartiles or (0.0, 0.0, 0.0)),
                 num_distinct=distinct + bool(large),
-                example=(str(shown[0]), f"{shown[1]:.12g}") if shown and shown[0] is not None else ("", ""),
+                example=(str(examples[0]), f"{examples[1]:.12g}")
+                if examples and examples[0] is not None
+                else ("", ""),
             )
-    return [found[each.index] for each in columns]
+    return [by_index[each.index] for each in columns]
 
 
 def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool) -> list[Column]:
     """Recognise row indexes and identifiers, from which a model cannot learn anything about other rows."""
-    found: dict[int, Column] = {}
+    by_index: dict[int, Column] = {}
     for each in columns:
-        is_first = all(place in found and found[place].kind == INDEX for place in range(each.index))
+        is_first = all(index in by_index and by_index[index].kind == INDEX for index in range(each.index))
         is_nameless = each.name == "column 1" and table.names[1:2] != ["column 2"]
         is_saved = is_nameless or re.fullmatch(_SAVED_INDEX, each.name)
         may_repeat = is_saved and is_first and each.num_present <= MOST_JOINED * each.num_distinct
         is_able = not each.is_chosen and each.num_present >= MIN_FOR_IDENTIFIER
         if is_able and (each.all_different or may_repeat):
-            found[each.index] = _by_name(each, each.index in table.index_columns, is_first, has_others)
+            by_index[each.index] = _by_name(each, each.index in table.index_columns, is_first, has_others)
     for each in columns:
         if each.is_chosen or not each.num_distinct < each.num_present < MOST_PER_ID * each.num_distinct:
             continue
@@ -1260,26 +1269,26 @@ def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool)
         is_code = (is_whole or has_zeros) and _has_many_codes(each) and _is_code_name(each.name)
         if is_id or is_code:
             reason = "called an identifier; rows with the same one may be alike"
-            found[each.index] = replace(each, kind=IDENTIFIER, reason=reason, confidence="medium")
+            by_index[each.index] = replace(each, kind=IDENTIFIER, reason=reason, confidence="medium")
     counting = {
-        place: each
-        for place, each in found.items()
+        index: each
+        for index, each in by_index.items()
         if each.kind == NUMBER
         and each.all_whole
         and each.notation.is_plain
         and each.name.lower() not in ORDERED_NAMES
     }
     steps = "SELECT col, v - lag(v) OVER (PARTITION BY col ORDER BY row) AS d FROM CELLS"
-    for place, least, most in query_cells(
+    for index, minimum, maximum in query_cells(
         table,
         list(counting.values()),
         f"SELECT col, min(d), max(d) FROM ({steps}) GROUP BY col",
         as_numbers=True,
     ):
-        if least == most != 0 and (least == 1 or (place == 0 and has_others)):
-            reason = f"it counts up by {least:g} from row to row"
-            found[place] = replace(counting[place], kind=INDEX, reason=reason, confidence="medium")
-    return [found.get(each.index, each) for each in columns]
+        if minimum == maximum != 0 and (minimum == 1 or (index == 0 and has_others)):
+            reason = f"it counts up by {minimum:g} from row to row"
+            by_index[index] = replace(counting[index], kind=INDEX, reason=reason, confidence="medium")
+    return [by_index.get(each.index, each) for each in columns]
 
 
 def _by_name(each: Column, is_declared: bool, is_first: bool, has_others: bool) -> Column:

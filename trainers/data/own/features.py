@@ -44,9 +44,9 @@ def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, An
     """
     width = len(feature_names(plan))
     require_space(folder, table.num_rows * (8 * len(plan.features) + 4 * width))
-    targets, raw, held = _write_raw(table, plan, folder)
+    targets, raw, split_columns = _write_raw(table, plan, folder)
     labels = None if plan.task == TABULAR_REGRESSION else targets
-    train, validation = split_by(held, labels, len(targets))
+    train, validation = split_by(split_columns, labels, len(targets))
     is_train = np.zeros(len(targets), dtype=bool)
     is_train[train] = True
     mean, std = _scale_of(raw, is_train)
@@ -57,9 +57,9 @@ def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, An
     writer = ArrayWriter(folder, "inputs", "<f4", (width,))
     progress = Progress("rows written", len(raw))
     for start in range(0, len(raw), _ROWS_AT_ONCE):
-        piece = raw.slice(start, start + _ROWS_AT_ONCE)
-        writer.append(_expand(piece, plan.features, mean, std, table))
-        progress.add(len(piece))
+        chunk = raw.slice(start, start + _ROWS_AT_ONCE)
+        writer.append(_expand(chunk, plan.features, mean, std, table))
+        progress.add(len(chunk))
     raw.path.unlink()
     arrays = write_arrays(folder, targets=targets, train=train, validation=validation)
     arrays["inputs"] = writer.close()
@@ -80,15 +80,15 @@ def chunks(
     if is_number:
         usable.append(f"abs({plan.label_sql}) <= {LARGEST_NUMBER!r}")
     usable += [f"({plan.split}) IS NOT NULL"] * bool(plan.split)
-    asked = [plan.label_sql, *cells, *usable]
+    expressions = [plan.label_sql, *cells, *usable]
     size = max(256, _CELLS_AT_ONCE // (len(cells) + 1))
     if plan.texts:
         usual, longest = table.query(f"SELECT avg(length({cells[0]})), max(length({cells[0]})) FROM rows")[0]
-        most = min(CHARACTERS_AT_ONCE / max(1, usual), 32 * CHARACTERS_AT_ONCE / max(1, longest))
-        size = max(1, min(size, int(most)))
+        maximum = min(CHARACTERS_AT_ONCE / max(1, usual), 32 * CHARACTERS_AT_ONCE / max(1, longest))
+        size = max(1, min(size, int(maximum)))
     last = table.value("SELECT max(row) FROM rows")
     for start in range(0, last + 1, size):
-        labels, *values = _arrays(table, asked, start, start + size)
+        labels, *values = _arrays(table, expressions, start, start + size)
         tests = values[len(cells) :]
         if is_number:
             targets = np.ma.filled(labels, np.nan).astype(np.float64)
@@ -106,14 +106,14 @@ def chunks(
 
 def _arrays(table: Table, expressions: Sequence[str], start: int, end: int) -> list[npt.NDArray[Any]]:
     """Return the values of SQL expressions for the rows from `start` up to `end`."""
-    found: list[npt.NDArray[Any]] = []
-    for some in parts_of(expressions):
-        asked = ", ".join(f"{sql} AS f{place}" for place, sql in enumerate(some))
-        arrays = table.select(
-            f"SELECT {asked} FROM rows WHERE row >= {start} AND row < {end} ORDER BY row"
+    arrays: list[npt.NDArray[Any]] = []
+    for batch in parts_of(expressions):
+        cells = ", ".join(f"{sql} AS f{index}" for index, sql in enumerate(batch))
+        selected = table.select(
+            f"SELECT {cells} FROM rows WHERE row >= {start} AND row < {end} ORDER BY row"
         ).fetchnumpy()
-        found += [arrays[f"f{place}"] for place in range(len(some))]
-    return found
+        arrays += [selected[f"f{index}"] for index in range(len(batch))]
+    return arrays
 
 
 def split_by(
@@ -133,8 +133,8 @@ def _write_raw(
     writer = ArrayWriter(folder, RAW, "<f8", (len(plan.features),))
     all_targets, held = [], []
     progress = Progress("rows read", table.num_rows)
-    asked = [*(feature.sql for feature in plan.features), *[plan.split] * bool(plan.split)]
-    for values, targets in chunks(table, plan, asked):
+    expressions = [*(feature.sql for feature in plan.features), *[plan.split] * bool(plan.split)]
+    for values, targets in chunks(table, plan, expressions):
         held += values[len(plan.features) :]
         columns = [_column(cells, feature) for cells, feature in zip(values, plan.features, strict=False)]
         writer.append(np.stack(columns, axis=1))
@@ -148,9 +148,11 @@ def _column(cells: npt.NDArray[Any], feature: Feature) -> Numbers:
     """Return a column as numbers: categories by their number, NaN for a missing cell."""
     if not feature.values:
         return np.ma.filled(cells.astype(np.float64), np.nan)
-    place_of = {value: float(place) for place, value in enumerate(feature.values)}
-    other = float(len(feature.values))
-    return np.array([np.nan if cell is None else place_of.get(str(cell), other) for cell in cells.tolist()])
+    place_of = {value: float(index) for index, value in enumerate(feature.values)}
+    other_code = float(len(feature.values))
+    return np.array(
+        [np.nan if cell is None else place_of.get(str(cell), other_code) for cell in cells.tolist()]
+    )
 
 
 def _scale_of(raw: MappedArray, is_train: npt.NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
@@ -161,29 +163,29 @@ def _scale_of(raw: MappedArray, is_train: npt.NDArray[np.bool_]) -> tuple[Number
     starts = range(0, len(raw), _ROWS_AT_ONCE)
     pieces = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
 
-    def training(piece: slice) -> Numbers:
-        rows: Numbers = raw.slice(piece.start, piece.stop)[is_train[piece]]
+    def training(chunk: slice) -> Numbers:
+        rows: Numbers = raw.slice(chunk.start, chunk.stop)[is_train[chunk]]
         return rows
 
-    count = np.maximum(sum((~np.isnan(training(piece))).sum(axis=0) for piece in pieces), 1)
-    mean = sum(np.nansum(training(piece) / count, axis=0) for piece in pieces)
-    std = np.sqrt(sum(np.nansum(np.square(training(piece) - mean), axis=0) for piece in pieces) / count)
+    count = np.maximum(sum((~np.isnan(training(chunk))).sum(axis=0) for chunk in pieces), 1)
+    mean = sum(np.nansum(training(chunk) / count, axis=0) for chunk in pieces)
+    std = np.sqrt(sum(np.nansum(np.square(training(chunk) - mean), axis=0) for chunk in pieces) / count)
     return mean, np.where(std > 0, std, 1.0)
 
 
 def _expand(
-    piece: Numbers, features: Sequence[Feature], mean: Numbers, std: Numbers, table: Table
+    chunk: Numbers, features: Sequence[Feature], mean: Numbers, std: Numbers, table: Table
 ) -> npt.NDArray[np.float32]:
     """Return (rows, numbers): numeric columns standardised, with missing as the mean; categories one-hot."""
     parts = []
-    for place, feature in enumerate(features):
-        column = piece[:, place]
+    for index, feature in enumerate(features):
+        column = chunk[:, index]
         is_gone = np.isnan(column)
         if feature.values:
             kinds = np.arange(len(feature.values) + feature.has_other)
             parts.append((column[:, None] == kinds).astype(np.float32))
         else:
-            scaled = np.where(is_gone, 0.0, (column - mean[place]) / std[place])
+            scaled = np.where(is_gone, 0.0, (column - mean[index]) / std[index])
             parts.append(_as_floats(scaled, feature.name, table)[:, None])
         if feature.has_missing:
             parts.append(is_gone[:, None].astype(np.float32))
@@ -201,8 +203,8 @@ def _as_floats(values: Numbers, name: str, table: Table) -> npt.NDArray[np.float
 
 def _by_number(features: Sequence[Feature], values: Numbers, of_category: float) -> list[float]:
     """Return one value per number of an encoded row: a numeric column's own value, else `of_category`."""
-    found = []
+    groups = []
     for value, feature in zip(values.tolist(), features, strict=True):
         own = [] if feature.values else [value]
-        found += own + [of_category] * (len(feature.names) - len(own))
-    return found
+        groups += own + [of_category] * (len(feature.names) - len(own))
+    return groups

@@ -32,7 +32,7 @@ def report_findings(
     _other_label(columns, plan, problems)
     report_one_hot(table, columns, columns[plan.label], plan.class_names, problems)
     _copies(table, columns, plan, problems)
-    used = [columns[place] for place in plan.used[:MAX_CHECKED]]
+    used = [columns[index] for index in plan.used[:MAX_CHECKED]]
     for each in used:
         if each.kind == columns_module.NUMBER:
             _outliers(table, each, others, problems)
@@ -66,8 +66,8 @@ def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> N
         if each.name.lower() in (*LABEL_NAMES, *OTHER_LABEL_NAMES) and each.index != plan.label
         and each.kind not in (columns_module.EMPTY, columns_module.CONSTANT, columns_module.INDEX)
     ]  # fmt: skip
-    first, most = columns[0], columns_module.MAX_ONE_HOT
-    numbered = columns[:1] if first.all_whole and 1 < first.num_distinct <= most else []
+    first, maximum = columns[0], columns_module.MAX_ONE_HOT
+    numbered = columns[:1] if first.all_whole and 1 < first.num_distinct <= maximum else []
     categories = [each.name for each in columns if each.kind == columns_module.CATEGORY or each in numbered]
     if plan.task == TABULAR_REGRESSION and len(categories) == 1 and categories[0].startswith("column "):
         called = categories  # without names, the only column of words or classes may be the label
@@ -116,28 +116,28 @@ def totals_of_groups(table: Table) -> str:
     They have such a word in one of the first cells, and all of them lack a cell that the other rows have, or
     add up to the others in at least half of the columns of numbers.
     """
-    places = [column(place) for place in range(min(len(table.names), MAX_CHECKED))]
+    indices = [column(index) for index in range(min(len(table.names), MAX_CHECKED))]
     word = literal(rf"(?i)(?:^|\PL)(?:{SUMS}|gesamt\w*|ergebnis)(?:$|\PL)|{IDEOGRAPHIC_SUMS}")
-    has_word = f"regexp_matches(concat_ws(' ', {', '.join(places[:3])}), {word})"
+    has_word = f"regexp_matches(concat_ws(' ', {', '.join(indices[:3])}), {word})"
     num = table.value(f"SELECT count(*) FROM rows WHERE {has_word}")
     if not 0 < num < 0.5 * table.num_rows:
         return ""
     number = "TRY_CAST(replace({0}, ',', '.') AS DOUBLE)"
-    asked = [f"[count({{0}}), count({number}), sum({number})]".format(place) for place in places]
-    (some,) = table.query_wide(asked, f"FROM rows WHERE {has_word}")
-    (every,) = table.query_wide(asked, f"FROM rows WHERE NOT {has_word}")
-    least = 0.95 * (table.num_rows - num)
+    expressions = [f"[count({{0}}), count({number}), sum({number})]".format(index) for index in indices]
+    (some,) = table.query_wide(expressions, f"FROM rows WHERE {has_word}")
+    (every,) = table.query_wide(expressions, f"FROM rows WHERE NOT {has_word}")
+    minimum = 0.95 * (table.num_rows - num)
     pairs = list(zip(some, every, strict=True))
-    if any(not here[0] and there[0] >= least for here, there in pairs):
+    if any(not here[0] and there[0] >= minimum for here, there in pairs):
         return has_word
-    sums = [(here[2], there[2]) for here, there in pairs if here[1] == num and there[1] >= max(least, 5)]
+    sums = [(here[2], there[2]) for here, there in pairs if here[1] == num and there[1] >= max(minimum, 5)]
     # Subtotals add up to the other rows, and to twice as much with a grand total.
     is_sum = [any(_is_close(total, times * whole) for times in (1, 2)) for total, whole in sums]
     return has_word if 2 * sum(is_sum) >= len(sums) > 0 else ""
 
 
-def _is_close(one: float, other: float, tolerance: float = 1e-6) -> bool:
-    return bool(one and other) and math.isclose(one, other, rel_tol=tolerance)
+def _is_close(first: float, second: float, tolerance: float = 1e-6) -> bool:
+    return bool(first and second) and math.isclose(first, second, rel_tol=tolerance)
 
 
 def _totals(table: Table, columns: Sequence[Column], reading: Mapping[str, Any], problems: Problems) -> str:
@@ -150,8 +150,8 @@ def _totals(table: Table, columns: Sequence[Column], reading: Mapping[str, Any],
     if is_group and (lines := table.lines_where(is_group)) != [last[0][0]]:
         num = table.value(f"SELECT count(*) FROM rows WHERE {is_group}")
         more = ", …" * (num > len(lines))
-        which = "1 row looks like a total" if num == 1 else f"{num:,} rows look like totals"
-        message = f"{which} of the others: lines {listed(lines)}{more}."
+        subject = "1 row looks like a total" if num == 1 else f"{num:,} rows look like totals"
+        message = f"{subject} of the others: lines {listed(lines)}{more}."
         action = f"Leave out the totals ({num:,} {'row' if num == 1 else 'rows'})"
         problems.note("the table", message, suggested=patch(leave_out_totals=True), action=action)
         return f"NOT {is_group}"
@@ -175,31 +175,33 @@ def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Seq
         last: row number and cells of the last rows, the last one first.
     """
     row, *cells = last[0]
-    named = [place for place, cell in enumerate(cells) if is_total(cell)]
+    totals = [index for index, cell in enumerate(cells) if is_total(cell)]
     num = 1
-    for place in named[:1]:
-        num = [*(is_total(each[place + 1]) for each in last), False].index(False)
+    for index in totals[:1]:
+        num = [*(is_total(each[index + 1]) for each in last), False].index(False)
         row = last[num - 1][0]
         # A word that occurs elsewhere in its column does not indicate a total.
-        is_word = f"{column(columns[place].index)} = {literal(cells[place])}"
+        is_word = f"{column(columns[index].index)} = {literal(cells[index])}"
         if table.value(f"SELECT count(*) FROM rows WHERE {is_word} AND row < {row}"):
             return 0
-    some = [
+    candidates = [
         each.number
         for each in columns
         if each.kind == columns_module.NUMBER and each.num_numbers > MIN_SUMMANDS and each.num_distinct > 1
     ]
-    if not some:
-        return num * bool(named)
+    if not candidates:
+        return num * bool(totals)
     # DuckDB 1.3 raises an error for the deviation of infinite numbers.
-    asked = (
+    expressions = (
         "[sum({0}), max({0}), min({0}), avg({0}), stddev({0}) FILTER (abs({0}) < 1e150), count({0}), "
         "count({0}) FILTER ({0} <> 0)]"
     )
-    (others,) = table.query_wide([asked.format(number) for number in some], f"FROM rows WHERE row < {row}")
-    (ends,) = table.query_wide(some, f"FROM rows WHERE row = {row}")
-    pairs = [pair for pair in zip(ends, others, strict=True) if None not in (pair[0], *pair[1])]
-    if named:
+    (statistics,) = table.query_wide(
+        [expressions.format(number) for number in candidates], f"FROM rows WHERE row < {row}"
+    )
+    (ends,) = table.query_wide(candidates, f"FROM rows WHERE row = {row}")
+    pairs = [pair for pair in zip(ends, statistics, strict=True) if None not in (pair[0], *pair[1])]
+    if totals:
         # A row of the others may have such a name: an average child, a filling station of Total.
         is_other = [
             low < end < high and not any(_is_close(end, each, 0.01) for each in (whole, *means))
@@ -218,24 +220,24 @@ def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Seq
 
 def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
     """Report duplicate rows: copies of training rows could be in the validation split."""
-    places = [*(plan.texts or plan.used), plan.label]
-    some = [columns[place] for place in places]
-    most = max((each.num_distinct for each in some if each.index != plan.label), default=0)
-    if len(places) > MAX_CHECKED or most < 0.3 * table.num_rows:  # few categories are equal by chance
+    indices = [*(plan.texts or plan.used), plan.label]
+    compared = [columns[index] for index in indices]
+    maximum = max((each.num_distinct for each in compared if each.index != plan.label), default=0)
+    if len(indices) > MAX_CHECKED or maximum < 0.3 * table.num_rows:  # few categories are equal by chance
         return
-    cells = ", ".join(column(place) for place in places)
+    cells = ", ".join(column(index) for index in indices)
     distinct = table.value(f"SELECT count(*) FROM (SELECT DISTINCT {cells} FROM rows)")
     copies = table.num_rows - distinct
     if copies:
-        what = "texts" if plan.texts else "rows"
+        noun = "texts" if plan.texts else "rows"
         are = "is an exact copy" if copies == 1 else "are exact copies"
         share = f"{copies:,} {'row' if copies == 1 else 'rows'}, {copies / table.num_rows:.0%}"
-        message = f"{copies:,} of {table.num_rows:,} {what} {are} of others"
+        message = f"{copies:,} of {table.num_rows:,} {noun} {are} of others"
         message += ": some would be in training and in validation."
         action = f"Leave out the copies ({share})"
         problems.note("the table", message, suggested=patch(leave_out_copies=True), action=action)
     if plan.texts and plan.class_names:
-        texts = ", ".join(column(place) for place in plan.texts)
+        texts = ", ".join(column(index) for index in plan.texts)
         several = f"GROUP BY {texts} HAVING count(DISTINCT {column(plan.label)}) > 1"
         if num := table.value(f"SELECT count(*) FROM (SELECT 1 FROM rows {several})"):
             message = f"{num:,} texts occur with more than one label."
@@ -244,7 +246,7 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
 
 def leave_out_copies(table: Table, plan: Plan, problems: Problems) -> int:
     """Drop duplicate rows; return their number."""
-    cells = ", ".join(column(place) for place in (*(plan.texts or plan.used), plan.label))
+    cells = ", ".join(column(index) for index in (*(plan.texts or plan.used), plan.label))
     num = table.drop(f"row NOT IN (SELECT min(row) FROM rows GROUP BY {cells})")
     if num:
         problems.note("the table", f"{num:,} rows are copies of others and are left out.")

@@ -90,10 +90,10 @@ def text_format(text: str) -> str:
     lines = lines[:-1] if len(lines) > 2 and not text.endswith("\n") else lines  # it may be cut off
     if len(lines) < 2:
         return ""
-    found = [_LIBSVM.fullmatch(line) for line in lines]
-    if all(found) and sum(bool(each and each[1]) for each in found) > 0.5 * len(lines):
-        places = [[int(one) for one in re.findall(r"(\d+):", each[1])] for each in found if each]
-        return "LibSVM" if all(each == sorted(set(each)) for each in places) else ""
+    matches = [_LIBSVM.fullmatch(line) for line in lines]
+    if all(matches) and sum(bool(each and each[1]) for each in matches) > 0.5 * len(lines):
+        indices = [[int(one) for one in re.findall(r"(\d+):", each[1])] for each in matches if each]
+        return "LibSVM" if all(each == sorted(set(each)) for each in indices) else ""
     for form, pattern in LABELS.items():
         labels = [each[1] if (each := pattern.search(line)) else "" for line in lines]
         if all(labels) and (form == "fastText" or 1 < len(set(labels)) <= 0.2 * len(lines)):
@@ -131,7 +131,7 @@ def as_csv(form: str, text: Path) -> list[str]:
 
 def _libsvm(lines: TextIO, write: Write) -> list[str]:
     """Write a label and one cell per feature; a feature that a line does not name is 0."""
-    places: set[int] = set()
+    indices: set[int] = set()
     has_query, num_rows = False, 0
     for number, line in enumerate(lines, start=1):
         label, *features = line.partition("#")[0].split() or [""]
@@ -143,9 +143,9 @@ def _libsvm(lines: TextIO, write: Write) -> list[str]:
             name = feature.partition(":")[0]
             has_query |= name == "qid"
             if name != "qid":
-                places.add(_place(name, number))
-    least = min(places, default=1)
-    columns = range(min(least, 1), max(places, default=0) + 1)
+                indices.add(_place(name, number))
+    minimum = min(indices, default=1)
+    columns = range(min(minimum, 1), max(indices, default=0) + 1)
     if len(columns) * num_rows > MAX_CELLS:
         message = f"it is a LibSVM file of {num_rows:,} rows with {len(columns):,} features each"
         raise ReadingError(f"{message}: {MAX_CELLS:,} cells are the most.", "Select rows or features.")
@@ -181,19 +181,19 @@ def _arff(lines: TextIO, write: Write) -> list[str]:
             if text.startswith("{"):
                 pairs = [cell.partition(" ")[::2] for cell in cells if cell]
                 cells = list(defaults)
-                for place, value in pairs:
-                    if not place.isdigit() or int(place) >= len(names):
+                for index, value in pairs:
+                    if not index.isdigit() or int(index) >= len(names):
                         raise ReadingError(
-                            f"it is an ARFF file with a column {quoted(place)}.", AS_TABLE, number
+                            f"it is an ARFF file with a column {quoted(index)}.", AS_TABLE, number
                         )
-                    cells[int(place)] = value.strip().strip("'\"")
+                    cells[int(index)] = value.strip().strip("'\"")
             write(cells)
             continue
         write([])
-        if found := _ATTRIBUTE.fullmatch(text):
-            names.append(found[1].strip("'\"").replace("\\", ""))
-            is_nominal = found[2].startswith("{")
-            defaults.append(_arff_cells(found[2].strip("{} "))[0] if is_nominal else "0")
+        if match := _ATTRIBUTE.fullmatch(text):
+            names.append(match[1].strip("'\"").replace("\\", ""))
+            is_nominal = match[2].startswith("{")
+            defaults.append(_arff_cells(match[2].strip("{} "))[0] if is_nominal else "0")
         is_data |= text.lower() == "@data"
     return names
 

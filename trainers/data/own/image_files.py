@@ -63,9 +63,9 @@ class FolderSource:
         self.empty_folders: list[str] = []
 
         def refused(error: OSError) -> None:
-            where = os.path.relpath(error.filename, path)
+            location = os.path.relpath(error.filename, path)
             hint = "Move it up, or allow this page's user to read it."
-            problems.fault(where, f"the folder cannot be opened ({error.strerror}).", hint)
+            problems.fault(location, f"the folder cannot be opened ({error.strerror}).", hint)
 
         for folder, inside, files in processes.walk(path, refused):
             inside[:] = [name for name in inside if not is_ignored(name)]
@@ -178,8 +178,8 @@ def _why_refused(infos: Sequence[zipfile.ZipInfo], size_bytes: int) -> str | Non
     if len(infos) > MAX_FILES:
         return f"contains {len(infos):,} files; at most {MAX_FILES:,} are allowed."
     if unpacked > MAX_UNPACKED_BYTES:
-        most = MAX_UNPACKED_BYTES // 10**9
-        return f"would be {unpacked / 1e9:,.0f} GB when unpacked; at most {most} are allowed."
+        maximum = MAX_UNPACKED_BYTES // 10**9
+        return f"would be {unpacked / 1e9:,.0f} GB when unpacked; at most {maximum} are allowed."
     if unpacked > max(RATIO_MATTERS_FROM, MAX_RATIO * size_bytes):
         return f"grows {unpacked // size_bytes:,}-fold when unpacked; images at most {MAX_RATIO}-fold."
     for info in infos:
@@ -453,12 +453,12 @@ def _open(file: BinaryIO) -> PilImage:
 
 
 def _check_scans(file: BinaryIO) -> None:
-    place = file.tell()
+    offset = file.tell()
     file.seek(0)
     num_scans = 0
-    while piece := file.read(2**20):
-        num_scans += piece.count(b"\xff\xda")  # the start-of-scan marker, which cannot occur in pixel data
-    file.seek(place)
+    while chunk := file.read(2**20):
+        num_scans += chunk.count(b"\xff\xda")  # the start-of-scan marker, which cannot occur in pixel data
+    file.seek(offset)
     if num_scans > MAX_SCANS:
         raise UnreadableImageError(f"it is stored in {num_scans:,} passes; {MAX_SCANS} are the most")
 
@@ -506,8 +506,8 @@ def unreadable() -> Iterator[None]:
     except (UnreadableImageError, NotInstalledError):
         raise
     except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
-        most = f"{MAX_PIXELS // 10**6} million"
-        raise UnreadableImageError(f"it has more than {most} pixels, which are the most") from error
+        maximum = f"{MAX_PIXELS // 10**6} million"
+        raise UnreadableImageError(f"it has more than {maximum} pixels, which are the most") from error
     except image_module.UnidentifiedImageError as error:
         raise UnreadableImageError("it is not an image, or of a kind that is not read here") from error
     except (*broken, *PACKED, AttributeError, RecursionError) as error:

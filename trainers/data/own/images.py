@@ -137,8 +137,8 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
     if all(_split_of(each, [], 0) for each in inside.values()):
         if len(inside) > 1 and len(set.intersection(*_inside(names, depth, 2).values()) - {""}) > 1:
             message = "each has folders for training and validation, with the same classes."
-            where = f"the folders {listed(sorted(inside))}"
-            problems.fault(where, message, "Give the path of one of them.")
+            location = f"the folders {listed(sorted(inside))}"
+            problems.fault(location, message, "Give the path of one of them.")
             return [], depth
         # Each class has its own folders for training and validation.
         sided = {name: side for name in names if (side := side_of(_part(name, depth + 1)))}
@@ -166,24 +166,24 @@ def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[li
 def _by_split_words(names: Sequence[str]) -> dict[str, str]:
     """Return the files by names with folders for split and class, if theirs are train_cat, test_cat, …"""
     depth = _depth_of_root(names)
-    places: dict[str, tuple[str, str]] = {}
+    indices: dict[str, tuple[str, str]] = {}
     for top in {_part(name, depth) for name in names} - {""}:
         spaced = _CAMEL_CASE.sub(" ", top)
         word = _SPLIT_WORD.search(spaced.lower())
         rest = spaced[: word.start()] + spaced[word.end() :] if word else ""
-        places[top] = side_of(top), rest.strip(" _-.")
+        indices[top] = side_of(top), rest.strip(" _-.")
     classes: dict[str, set[str]] = {}
-    for side, rest in places.values():
+    for side, rest in indices.values():
         classes.setdefault(side, set()).add(alike(rest))
     train = classes.get("train", set())
     is_usual = "" not in classes and all(len(some) > 1 and some <= train for some in classes.values())
-    is_same = len(set(places.values())) < len(places)
+    is_same = len(set(indices.values())) < len(indices)
     if len(classes) < 2 or not is_usual or is_same or any(map(_is_pure, train)):
         return {name: name for name in names}
     virtual = {}
     for name in names:
         parts = name.split("/")
-        parts[depth : depth + 1] = places.get(_part(name, depth), parts[depth : depth + 1])
+        parts[depth : depth + 1] = indices.get(_part(name, depth), parts[depth : depth + 1])
         virtual["/".join(parts)] = name
     return virtual
 
@@ -217,12 +217,12 @@ def listed_files(source: ImageSource, labels: Listed, problems: Problems) -> lis
     found |= _find_files(train, [name for name, file in found.items() if file is None])
     missing = [quoted(name) for name, file in found.items() if file is None]
     if missing:
-        where = "the folder of the images"
+        location = "the folder of the images"
         message = f"{len(missing):,} of {len(labels):,} images of the table are not there: {listed(missing)}."
         if len(missing) == len(labels):
-            problems.fault(where, message, "Give the folder that contains them.")
+            problems.fault(location, message, "Give the folder that contains them.")
         else:
-            problems.note(where, message, "They are left out.")
+            problems.note(location, message, "They are left out.")
     num_images = sum(name.lower().endswith(IMAGE_SUFFIXES) for name in source.files)
     if num_others := num_images - sum(file is not None for file in found.values()):
         message = f"{num_others:,} of {num_images:,} images are not in the table, or not used by it."
@@ -246,7 +246,7 @@ def _find_files(files: Sequence[str], names: Iterable[str]) -> dict[str, str | N
             keys[key] = None if key in keys else file
         for name in [name for name, file in found.items() if file is None]:
             parts = name.lower().split("/")
-            fitting = (keys.get("/".join(parts[place:])) for place in range(len(parts)))
+            fitting = (keys.get("/".join(parts[index:])) for index in range(len(parts)))
             found[name] = next(filter(None, fitting), None)
     return found
 
@@ -294,12 +294,12 @@ def check_counts(
         hint = f"Each class needs at least two {unit}, one for validation. Add {unit}, or leave it out."
         num = sum(lone.values())
         action = f"Leave out {len(lone):,} of {len(counts):,} classes ({num:,} of {total:,} {unit})"
-        where = next(iter(lone)) if len(lone) == 1 else "the classes"
+        location = next(iter(lone)) if len(lone) == 1 else "the classes"
         message = f"{each} {max(lone.values())} {unit.removesuffix('s')}{names}."
-        problems.fault(where, message, hint, suggested=suggested, action=action if suggested else "")
-    most = max(counts, key=lambda name: counts[name], default="")
-    if len(counts) > 1 and counts[most] >= DOMINANT * total:
-        message = f"{counts[most] / total:.0%} of the {unit} are of the class {quoted(most)}"
+        problems.fault(location, message, hint, suggested=suggested, action=action if suggested else "")
+    largest = max(counts, key=lambda name: counts[name], default="")
+    if len(counts) > 1 and counts[largest] >= DOMINANT * total:
+        message = f"{counts[largest] / total:.0%} of the {unit} are of the class {quoted(largest)}"
         problems.note("the classes", f"{message}: always answering it has that accuracy.")
     if few and len(counts) > 5 and 5 * len(counts) > total:
         message = f"there are {len(counts):,} classes in {total:,} {unit}, more than one per five."
@@ -596,14 +596,14 @@ class Images:
 
     def options(self) -> dict[str, object]:
         """Return the options that determine the prepared data."""
-        about: dict[str, object] = {
+        info: dict[str, object] = {
             "kind": self.name,
             "skip_unreadable": self._options.skip_unreadable,
             "reading": self._options.reading,
         }
         if self._labels is not None:
-            about |= {"images": fingerprint(self._path, {}), "label": self._options.label_column}
-        return about
+            info |= {"images": fingerprint(self._path, {}), "label": self._options.label_column}
+        return info
 
     def inspect(self, problems: Problems) -> ImageInspection:
         """Read all folders and headers; decode at most 2,000 evenly spaced images."""
@@ -665,14 +665,14 @@ class Images:
         writer = ArrayWriter(folder, "images", "|u1", shape)
         failures: dict[str, str] = {}
         progress = Progress("images decoded", len(inspection.files))
-        wanted = [file.name for file in inspection.files]
+        requested = [file.name for file in inspection.files]
         for decoded, pixels, failed in image_files.decode_all(
-            inspection.source, wanted, shape, inspection.value_range, inspection.decoded
+            inspection.source, requested, shape, inspection.value_range, inspection.decoded
         ):
             progress.add(len(decoded) + len(failed))
             writer.append(pixels)
             failures |= failed
-        self._report_unreadable(failures, len(wanted), problems)
+        self._report_unreadable(failures, len(requested), problems)
         kept = [file for file in inspection.files if file.name not in failures]
         labels, train, validation = inspection.split(kept)
         if len(kept) < inspection.num_labelled:
@@ -751,14 +751,14 @@ class Images:
             by_reason.setdefault(re.sub(r"\d+|'[^']*'", "", reason), []).append(name)
         for names in by_reason.values():
             reason, num = failures[names[0]], len(names)
-            where = names[0] if num == 1 else "the images"
+            location = names[0] if num == 1 else "the images"
             all_of_them = f"all {num:,}" if num == total else f"{num:,} of {total:,}"
             message = f"{reason}." if num == 1 else f"{all_of_them}: {reason}, such as {listed(names, 3)}."
             if num == total:
-                problems.fault(where, message, "Replace them.")
+                problems.fault(location, message, "Replace them.")
             else:
                 skip = self._options.skip_unreadable
-                problems.unreadable(where, message, "Replace or delete it.", skip=skip, num_samples=num)
+                problems.unreadable(location, message, "Replace or delete it.", skip=skip, num_samples=num)
 
     def _range_of(self, source: ImageSource, headers: Mapping[str, Header], problems: Problems) -> Range:
         deep = [name for name, header in headers.items() if header.is_deep]
@@ -872,7 +872,7 @@ def _thumbnails(inspection: ImageInspection) -> list[dict[str, Any]]:
         except UnreadableImageError:
             continue  # preparing reports it
         encoded = base64.b64encode(pixels.transpose(1, 2, 0).tobytes()).decode("ascii")
-        about: dict[str, Any] = dict(zip(("channels", "height", "width"), shape, strict=True))
-        about |= {"class": inspection.class_names[number], "name": name.rpartition("/")[2], "pixels": encoded}
-        found.append(about)
+        info: dict[str, Any] = dict(zip(("channels", "height", "width"), shape, strict=True))
+        info |= {"class": inspection.class_names[number], "name": name.rpartition("/")[2], "pixels": encoded}
+        found.append(info)
     return sorted(found, key=lambda item: str(item["class"]))

@@ -55,9 +55,9 @@ class DataError(ValueError):
         super().__init__("\n".join(lines))
 
     @classmethod
-    def of(cls, path: str, where: str, message: str, hint: str) -> DataError:
+    def of(cls, path: str, location: str, message: str, hint: str) -> DataError:
         """Return an error with one fault."""
-        return cls(path, [DataProblem(where=where, message=message, hint=hint)], 1)
+        return cls(path, [DataProblem(where=location, message=message, hint=hint)], 1)
 
 
 class Problems:
@@ -83,7 +83,9 @@ class Problems:
     def shown(self) -> list[DataProblem]:
         return [*self._faults, *self._notes][:MAX_SHOWN]
 
-    def fault(self, where: str, message: str, hint: str, *, num_to_leave_out: int = 0, **more: Any) -> None:
+    def fault(
+        self, location: str, message: str, hint: str, *, num_to_leave_out: int = 0, **more: Any
+    ) -> None:
         """Record a fault, which makes the data unusable.
 
         Args:
@@ -92,16 +94,16 @@ class Problems:
         self.num_faults += 1
         self.num_to_leave_out += num_to_leave_out
         more["num_to_leave_out"] = num_to_leave_out
-        _add(self._faults, where, message=message, hint=hint, **more)
+        _add(self._faults, location, message=message, hint=hint, **more)
 
-    def note(self, where: str, message: str, hint: str = "", **more: Any) -> None:
+    def note(self, location: str, message: str, hint: str = "", **more: Any) -> None:
         """Record something that the user should know but can leave; arguments as for `fault`."""
         self.num_notes += 1
-        _add(self._notes, where, message=message, hint=hint, is_fatal=False, **more)
+        _add(self._notes, location, message=message, hint=hint, is_fatal=False, **more)
 
     def unreadable(
         self,
-        where: str,
+        location: str,
         message: str,
         hint: str,
         *,
@@ -112,10 +114,10 @@ class Problems:
     ) -> None:
         """Record unreadable samples: a note if they may be left out, else a fault."""
         if skip:
-            self.note(where, message, "It is left out.", line=line)
+            self.note(location, message, "It is left out.", line=line)
         else:
             hint = f"{hint} Or choose to leave out unreadable samples."
-            self.fault(where, message, hint, line=line, num_to_leave_out=num_samples, **more)
+            self.fault(location, message, hint, line=line, num_to_leave_out=num_samples, **more)
 
     def add(self, others: Problems) -> None:
         """Add the problems of another collection that has fewer than `MAX_SHOWN`."""
@@ -135,10 +137,10 @@ class Problems:
             raise DataError(path, self._faults, self.num_faults)
 
 
-def _add(to: list[DataProblem], where: str, **about: Any) -> None:
+def _add(to: list[DataProblem], location: str, **info: Any) -> None:
     if len(to) < MAX_SHOWN:
-        given = {name: value for name, value in about.items() if value is not None}
-        to.append(DataProblem(where=_shown(where), **given))
+        given = {name: value for name, value in info.items() if value is not None}
+        to.append(DataProblem(where=_shown(location), **given))
 
 
 def quoted(value: str) -> str:
@@ -146,14 +148,14 @@ def quoted(value: str) -> str:
     return f"'{_shown(value, MAX_VALUE)}'"
 
 
-def _shown(value: str, most: int = MAX_WHERE) -> str:
+def _shown(value: str, maximum: int = MAX_WHERE) -> str:
     """Return a text of the data as one short line; non-printable characters become dots."""
-    short = value if len(value) <= most else value[: most - 1] + "…"
+    short = value if len(value) <= maximum else value[: maximum - 1] + "…"
     # Lone surrogates are bytes of file names that are not UTF-8; `visible` marks them.
     return "".join(x if x.isprintable() or "\ud800" <= x <= "\udfff" else "·" for x in short)
 
 
-def listed(items: Sequence[object], most: int = 5) -> str:
+def listed(items: Sequence[object], maximum: int = 5) -> str:
     """Return the first items of a list as text."""
-    words = ", ".join(f"{item:,}" if isinstance(item, int) else str(item) for item in items[:most])
-    return words if len(items) <= most else f"{words} and {len(items) - most:,} more"
+    words = ", ".join(f"{item:,}" if isinstance(item, int) else str(item) for item in items[:maximum])
+    return words if len(items) <= maximum else f"{words} and {len(items) - maximum:,} more"

@@ -183,14 +183,14 @@ def in_chunks(
     ) as pool:
         try:
             for number, part in enumerate(parts):
-                place = number % len(rooms)
+                index = number % len(rooms)
                 if len(waiting) == len(rooms):
                     # When the caller asks for the next result, it no longer needs the memory of this one.
-                    done, place = waiting.popleft()
-                    yield done.result(), rooms[place]
-                waiting.append((pool.submit(_work_here, part, place), place))
-            for done, place in waiting:
-                yield done.result(), rooms[place]
+                    done, index = waiting.popleft()
+                    yield done.result(), rooms[index]
+                waiting.append((pool.submit(_work_here, part, index), index))
+            for done, index in waiting:
+                yield done.result(), rooms[index]
         except BrokenProcessPool as error:
             raise OSError("a process that read some of it was ended by the system, or crashed") from error
         finally:
@@ -214,6 +214,6 @@ def _become_worker(work: Work[Any], rooms: list[memoryview], parent_pid: int) ->
     _task = work, rooms
 
 
-def _work_here(part: range, place: int) -> Any:
+def _work_here(part: range, index: int) -> Any:
     work, rooms = _task
-    return work(part, rooms[place])
+    return work(part, rooms[index])

@@ -97,19 +97,19 @@ class Encoding:
     note: str = ""
 
 
-def find_encoding(path: Path, wanted: str = "") -> Encoding:
+def find_encoding(path: Path, requested: str = "") -> Encoding:
     """Return a text's encoding: by its byte order mark, UTF-8 if the file is valid, else a guess.
 
     Raises:
-        ReadingError: if it is not a text, or `wanted` is not an encoding.
+        ReadingError: if it is not a text, or `requested` is not an encoding.
     """
-    if wanted:
+    if requested:
         try:
-            io.TextIOWrapper(io.BytesIO(), wanted)  # rejects codecs that are not text encodings
-            return Encoding(name=codecs.lookup(wanted).name)
+            io.TextIOWrapper(io.BytesIO(), requested)  # rejects codecs that are not text encodings
+            return Encoding(name=codecs.lookup(requested).name)
         except LookupError:
             raise ReadingError(
-                f"there is no encoding '{wanted[:40]}'.", "Use a name such as cp1252."
+                f"there is no encoding '{requested[:40]}'.", "Use a name such as cp1252."
             ) from None
     with path.open("rb") as file:
         start = file.read(4096)
@@ -126,15 +126,15 @@ def find_encoding(path: Path, wanted: str = "") -> Encoding:
     decoder, others = codecs.getincrementaldecoder("utf-8")(), b""
     num_valid = num_invalid = 0
     with path.open("rb") as file:
-        while piece := file.read(CHUNK_BYTES):
+        while chunk := file.read(CHUNK_BYTES):
             processes.check_time()
             try:
-                decoder.decode(piece)
+                decoder.decode(chunk)
             except UnicodeDecodeError:
                 decoder.reset()
-                high, multibyte = len(re.findall(rb"[\x80-\xff]", piece)), b"".join(_MULTIBYTE.findall(piece))
+                high, multibyte = len(re.findall(rb"[\x80-\xff]", chunk)), b"".join(_MULTIBYTE.findall(chunk))
                 num_valid, num_invalid = num_valid + len(multibyte), num_invalid + high - len(multibyte)
-                lines = [line for line in piece.split(b"\n") if not line.isascii()]
+                lines = [line for line in chunk.split(b"\n") if not line.isascii()]
                 others = (others + b"\n".join(lines))[:GUESSED_FROM_BYTES]
     if num_invalid <= 6 and not others:  # the file may be truncated within a character
         return Encoding(name="utf-8")
@@ -159,9 +159,9 @@ def text_chunks(path: Path, encoding: Encoding, chunk_bytes: int = CHUNK_BYTES) 
     num_lines = 1
     with path.open("rb") as file:
         while True:
-            piece = file.read(chunk_bytes)
+            chunk = file.read(chunk_bytes)
             try:
-                text = lines.decode(decoder.decode(piece, final=not piece), final=not piece)
+                text = lines.decode(decoder.decode(chunk, final=not chunk), final=not chunk)
             except UnicodeDecodeError as error:
                 message = f"it cannot be read as {encoding.name} ({error.reason})."
                 raise ReadingError(message, OTHER_HINT, num_lines) from error
@@ -172,7 +172,7 @@ def text_chunks(path: Path, encoding: Encoding, chunk_bytes: int = CHUNK_BYTES) 
             num_lines += text.count("\n")
             if text:
                 yield text
-            if not piece:
+            if not chunk:
                 return
 
 

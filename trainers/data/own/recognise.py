@@ -253,10 +253,10 @@ def _labels_beside(
 
     The table is not read if the names of the images begin with classes, unless its label column is chosen.
     """
-    found = table_beside(files)
-    if found is None or (by_file_names(found[1]) and not options.label_column):
+    table_file = table_beside(files)
+    if table_file is None or (by_file_names(table_file[1]) and not options.label_column):
         return None
-    table, names = found
+    table, names = table_file
     is_folder, tried = path.is_dir(), Problems()
     if is_folder and not _is_readable(path / table, tried):
         return None
@@ -273,8 +273,8 @@ def _have_classes(path: Path, texts: Sequence[str]) -> bool:
     if len({name.rpartition("/")[0] for name in texts if "/" in name}) < 2 and not by_file_names(texts):
         return False
     source = source_of(path, Problems())
-    some = texts[:: -(-len(texts) // 20)]
-    return not any(is_image(source, name) for name in some if "." not in name.rpartition("/")[2])
+    sample = texts[:: -(-len(texts) // 20)]
+    return not any(is_image(source, name) for name in sample if "." not in name.rpartition("/")[2])
 
 
 def _looks_like_table(text: str) -> bool:

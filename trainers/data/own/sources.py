@@ -69,16 +69,16 @@ class PackedFile(DataFile):
         """Unpack the first bytes into a folder; return the path."""
         return self._unpack(folder, BEGINNING_BYTES)
 
-    def _unpack(self, folder: Path, most: int | None = None) -> Path:
+    def _unpack(self, folder: Path, maximum: int | None = None) -> Path:
         limit = max(RATIO_MATTERS_FROM, MAX_RATIO * self.path.stat().st_size)
         progress = processes.Progress("million bytes unpacked", 0, scale=1e6)
         num_bytes = 0
         try:
             with self._open() as file, (folder / self.name).open("wb") as to:
-                while (most is None or num_bytes < most) and (piece := file.read(_PIECE_BYTES)):
-                    progress.add(len(piece))
-                    require_space(folder, len(piece))
-                    num_bytes += to.write(piece)
+                while (maximum is None or num_bytes < maximum) and (chunk := file.read(_PIECE_BYTES)):
+                    progress.add(len(chunk))
+                    require_space(folder, len(chunk))
+                    num_bytes += to.write(chunk)
                     if num_bytes > limit:
                         message = f"it grows more than {MAX_RATIO}-fold when unpacked."
                         raise self._refused(message, "Unpack it, and choose the file inside.")

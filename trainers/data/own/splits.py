@@ -167,6 +167,6 @@ def whole(array: MappedArray, rows: Rows, device: torch.device) -> Tensor:
     tensor = torch.empty((len(rows), *array.shape[1:]), dtype=dtype, device=device)
     step = max(1, 16 * 2**20 // max(1, array.num_bytes // max(1, len(array))))
     for start in range(0, len(rows), step):
-        piece = array.take(rows[start : start + step])
-        tensor[start : start + step] = torch.from_numpy(piece).to(device)
+        chunk = array.take(rows[start : start + step])
+        tensor[start : start + step] = torch.from_numpy(chunk).to(device)
     return tensor

@@ -41,15 +41,15 @@ _TEXTS_AT_ONCE = 4096
 _TEXTS_MEASURED = 20_000
 
 
-def tokenizer_of(reader: Mapping[str, Any], own: dataset.Tokenizer | None) -> dataset.Tokenizer:
+def tokenizer_of(reader: Mapping[str, Any], stored: dataset.Tokenizer | None) -> dataset.Tokenizer:
     """Return the tokenizer of prepared texts.
 
     Args:
-        reader: its description: `of` is WORDS, CHARACTERS, or "" for `own`; and its `vocabulary`.
-        own: the tokenizer of a pretrained model, if any.
+        reader: its description: `of` is WORDS, CHARACTERS, or "" for `stored`; and its `vocabulary`.
+        stored: the tokenizer of a pretrained model, if any.
     """
-    if own is not None:
-        return own
+    if stored is not None:
+        return stored
     kind = text_module.CharacterTokenizer if reader["of"] == CHARACTERS else text_module.WordTokenizer
     return kind(reader["vocabulary"])
 
@@ -122,25 +122,25 @@ def write_texts(
     progress = Progress("texts written as tokens", len(targets))
     everything = MappedTexts(texts, ends, np.arange(len(targets)))
     for start in range(0, len(everything), _TEXTS_AT_ONCE):
-        piece = everything[start : start + _TEXTS_AT_ONCE]
-        writer.append(text_module.tokens_tensor(tokenizer, piece, length).numpy())
-        progress.add(len(piece))
+        chunk = everything[start : start + _TEXTS_AT_ONCE]
+        writer.append(text_module.tokens_tensor(tokenizer, chunk, length).numpy())
+        progress.add(len(chunk))
     arrays |= cache.write_arrays(folder, targets=targets, train=train, validation=validation)
     arrays["inputs"] = writer.close()
     return arrays, reader
 
 
-def frequent_words(texts: Iterator[str], most: int) -> list[str]:
+def frequent_words(texts: Iterator[str], maximum: int) -> list[str]:
     """Return the most frequent words; approximate if there are more than `MOST_COUNTED`."""
     counts: Counter[str] = Counter()
-    least = 1
+    minimum = 1
     for text in texts:
         counts.update(text_module.split_words(text))
         if len(counts) > MOST_COUNTED:
             while len(counts) > MOST_COUNTED // 2:
-                counts = Counter({word: count for word, count in counts.items() if count > least})
-                least += 1
-    return [word for word, _ in counts.most_common(most)]
+                counts = Counter({word: count for word, count in counts.items() if count > minimum})
+                minimum += 1
+    return [word for word, _ in counts.most_common(maximum)]
 
 
 def _write_whole(
@@ -236,8 +236,8 @@ class TableData:
         try:
             reading = parse_reading(self._options.reading)
         except ValueError as error:
-            where, change = "how the table is read", {"data_reading": ""}
-            problems.fault(where, f"allowed: {error}.", "Clear it.", suggested=change)
+            location, change = "how the table is read", {"data_reading": ""}
+            problems.fault(location, f"allowed: {error}.", "Clear it.", suggested=change)
             reading = {}
         skip = self._options.skip_unreadable
         path = self._file.local(problems)
@@ -274,23 +274,23 @@ class TableData:
             return False
         own_folder = self._path.parent
         folders = [own_folder, *sorted(each for each in own_folder.iterdir() if each.is_dir())[:100]]
-        others = [each for each in columns if each.kind in columns_module.LEARNED]
-        named = [each for each in columns if each.kind == columns_module.FILE_NAME]
-        if named and _has_boxes(columns, problems):
+        learned = [each for each in columns if each.kind in columns_module.LEARNED]
+        file_names = [each for each in columns if each.kind == columns_module.FILE_NAME]
+        if file_names and _has_boxes(columns, problems):
             return True
-        for each in named or [each for each in columns if each.all_different]:
-            rest = [other for other in others if other.index != each.index]
-            if len(rest) > 1:
+        for each in file_names or [each for each in columns if each.all_different]:
+            remaining = [other for other in learned if other.index != each.index]
+            if len(remaining) > 1:
                 continue
-            found = [folder for folder in folders if _num_images(table, each, _files_in(folder))]
-            if not (named or found):
+            matches = [folder for folder in folders if _num_images(table, each, _files_in(folder))]
+            if not (file_names or matches):
                 continue
             problems.fault(
                 each.where,
                 "the cells are names of image files.",
                 "Give the folder that contains the images, and the images are learned from.",
-                suggested={"images_path": str(found[0])} if found else {},
-                action="Learn from the images" if found else "",
+                suggested={"images_path": str(matches[0])} if matches else {},
+                action="Learn from the images" if matches else "",
             )
             return True
         return False
@@ -298,7 +298,7 @@ class TableData:
     def about(self, inspection: TableInspection) -> dict[str, Any]:
         """Return the decisions about the columns, the first rows as written and as read, and the label."""
         table, columns, plan = inspection.table, inspection.columns, inspection.plan
-        cells = [column(place) for place in range(len(table.names))] if table.num_rows else []
+        cells = [column(index) for index in range(len(table.names))] if table.num_rows else []
         order = f"FROM rows ORDER BY row LIMIT {NUM_PREVIEW_ROWS}"
         rows = table.query_wide(cells, order)
         read = table.query_wide(list(map(_as_read, columns)), order)
@@ -354,7 +354,7 @@ class TableData:
         """Write the rows as numbers or tokens; return the metadata."""
         plan = inspection.plan
         assert plan is not None, "a look without a plan has faults"
-        about: dict[str, Any] = {"task": plan.task, "class_names": list(plan.class_names)}
+        meta: dict[str, Any] = {"task": plan.task, "class_names": list(plan.class_names)}
         if plan.task != dataset.TEXT_CLASSIFICATION:
             try:
                 arrays, scale = write_features(inspection.table, plan, folder)
@@ -365,8 +365,8 @@ class TableData:
             self._check_classes(folder, arrays, plan, problems)
             written = [field.name for field in fields(dataset.TableColumn)]
             columns = [{name: getattr(each, name) for name in written} for each in plan.features]
-            about |= {"feature_names": feature_names(plan), "columns": columns, "scale": scale}
-            return {"arrays": arrays, **about}
+            meta |= {"feature_names": feature_names(plan), "columns": columns, "scale": scale}
+            return {"arrays": arrays, **meta}
         (average,) = inspection.table.query(f"SELECT avg({_num_words(plan)}) FROM rows")[0]
         arrays, reader = write_texts(
             inspection.table,
@@ -374,12 +374,12 @@ class TableData:
             folder,
             file_bytes=self.num_bytes(),
             single_words=average < SINGLE_WORDS
-            or any(inspection.columns[place].ideographs for place in plan.texts),
+            or any(inspection.columns[index].ideographs for index in plan.texts),
             length=self._options.sequence_length,
             own=self._options.tokenizer,
         )
         self._check_classes(folder, arrays, plan, problems)
-        return {"arrays": arrays, "reader": reader, **about}
+        return {"arrays": arrays, "reader": reader, **meta}
 
     def _check_classes(self, folder: Path, arrays: dict[str, Any], plan: Plan, problems: Problems) -> None:
         """Record a fault for classes with too few rows after unreadable ones have been left out."""
@@ -533,9 +533,9 @@ def listed_images(
         each for each in columns if each.all_different and _num_images(table, each, is_there)
     ]
     names = next(iter(able), None)
-    others = [each for each in columns if names is None or each.index != names.index]
-    place = label_place(others, options.label_column, problems) if others else None
-    if names is None or place is None:
+    labels_and_rest = [each for each in columns if names is None or each.index != names.index]
+    index = label_place(labels_and_rest, options.label_column, problems) if labels_and_rest else None
+    if names is None or index is None:
         problems.fault(
             path.name,
             "no column holds the names of image files.",
@@ -543,28 +543,30 @@ def listed_images(
             suggested={"images_path": ""},
         )
         return None
-    label = others[place]
-    split, _ = split_of(table, others, label, dataset.IMAGE_CLASSIFICATION, problems)
-    found = table.query(
+    label = labels_and_rest[index]
+    split, _ = split_of(table, labels_and_rest, label, dataset.IMAGE_CLASSIFICATION, problems)
+    rows = table.query(
         f"SELECT {names.cell}, {label.cell}, {split or 'NULL'} FROM rows WHERE {names.cell} IS NOT NULL AND "
         f"{label.cell} IS NOT NULL AND {f'({split}) IS NOT NULL' if split else 'true'}"
     )
-    report_one_hot(table, columns, label, {str(value) for _, value, _ in found}, problems)
-    listed = {str(name).replace("\\", "/"): (str(value), is_held) for name, value, is_held in found}
-    if again := len({(name, value) for name, value, _ in found}) - len(listed):
+    report_one_hot(table, columns, label, {str(value) for _, value, _ in rows}, problems)
+    listed = {str(name).replace("\\", "/"): (str(value), is_held) for name, value, is_held in rows}
+    if num_repeated := len({(name, value) for name, value, _ in rows}) - len(listed):
         problems.note(
-            names.where, f"{again:,} rows name an image again, with another label: the last counts."
+            names.where, f"{num_repeated:,} rows name an image again, with another label: the last counts."
         )
     return listed
 
 
 def _has_boxes(columns: Sequence[Column], problems: Problems) -> bool:
     """Report a list of boxes in images; return True for one."""
-    found = [each for each in columns if re.fullmatch(r"bbox([ _-]?x)?|x[ _-]?min|xtl", each.name, re.I)]
-    if found:
+    box_columns = [
+        each for each in columns if re.fullmatch(r"bbox([ _-]?x)?|x[ _-]?min|xtl", each.name, re.I)
+    ]
+    if box_columns:
         message = "it is a list of boxes, as for object detection: only classes of whole images are learned."
-        problems.fault(found[0].where, message, "Give a table with one label for each image.")
-    return bool(found)
+        problems.fault(box_columns[0].where, message, "Give a table with one label for each image.")
+    return bool(box_columns)
 
 
 def _num_words(plan: Plan) -> str:

@@ -125,41 +125,41 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
     quote = "'" if num_quoted["'"] > max(4, num_quoted['"']) else '"'
     has_escapes = len(re.findall(r'[^\\]\\"', text)) > len(re.findall(r'[^\\,;|\t\n]""', text))
     csv.field_size_limit(2**27)
-    found: list[tuple[Dialect, list[NumberedCells]]] = []
+    candidates: list[tuple[Dialect, list[NumberedCells]]] = []
     for group in ([delimiter],) if delimiter else (DELIMITERS, RARE_DELIMITERS):
         dialects = [Dialect(delimiter=each, quote=quote, has_escapes=has_escapes) for each in group]
-        found += [each for dialect in dialects if (each := _rows(dialect, lines, first)) is not None]
-        found = [
+        candidates += [each for dialect in dialects if (each := _rows(dialect, lines, first)) is not None]
+        candidates = [
             each
-            for each in found
+            for each in candidates
             if delimiter or each[0].delimiter not in " :" or _share_of_numbers(*each) >= MIN_NUMBERS
         ]
         # 18.0 8 307.0<tab>"ford pinto" is separated by spaces, and a tab is one of them.
-        if any(dialect.share >= FITS and _share_of_numbers(dialect, rows) for dialect, rows in found):
+        if any(dialect.share >= FITS and _share_of_numbers(dialect, rows) for dialect, rows in candidates):
             break
-    if not found and text.startswith('"') and (inner := _unquoted(text)) != text:
+    if not candidates and text.startswith('"') and (inner := _unquoted(text)) != text:
         quoted_lines = find_dialect(inner, delimiter=delimiter, has_header=has_header)
         return quoted_lines and replace(quoted_lines, has_quoted_lines=True)
-    if not found:
+    if not candidates:
         return None
-    best = max(dialect.share for dialect, _ in found)
-    close = [each for each in found if each[0].share > best - 0.1]
+    best = max(dialect.share for dialect, _ in candidates)
+    close = [each for each in candidates if each[0].share > best - 0.1]
     dialect, rows = max(close, key=lambda each: _fit(*each))
     return _with_header(dialect, rows, has_header)
 
 
 def column_names(names: Sequence[str], num_cells: int) -> list[str]:
     """Return a unique, short, single-line name for each column."""
-    found: dict[str, None] = {}
+    unique: dict[str, None] = {}
     for number, name in enumerate([*names, *[""] * (num_cells - len(names))], start=1):
         name = " ".join(name.split()).strip("\ufeff\u200b") or f"column {number}"
         name = name if len(name) <= MAX_COLUMN_NAME else name[: MAX_COLUMN_NAME - 1] + "…"
-        again = 2
-        while name in found:
-            name = f"{name.removesuffix(f' ({again - 1})')} ({again})"
-            again += 1
-        found[name] = None
-    return list(found)
+        copy = 2
+        while name in unique:
+            name = f"{name.removesuffix(f' ({copy - 1})')} ({copy})"
+            copy += 1
+        unique[name] = None
+    return list(unique)
 
 
 def _unquoted(text: str) -> str:
@@ -198,7 +198,7 @@ def _rows(dialect: Dialect, lines: list[str], first: int) -> tuple[Dialect, list
     above = Counter(len(row) for _, row in itertools.takewhile(lambda row: len(row[1]) != width, rows))
     tables = [num_cells for num_cells, num in above.items() if num_cells > 1 and num >= MANY_ABOVE]
     width = tables[0] if tables else width  # the first of several tables
-    last = max(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
+    last = max(index for index, (_, cells) in enumerate(rows) if len(cells) == width)
     is_above_another = widths[width] > LEAST_SHARE * len(rows)
     num_rows = last + 1 if is_above_another else len(rows)
     num_longer = sum(len(cells) == width + 1 and not cells[-1] for _, cells in rows)
@@ -225,8 +225,8 @@ def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
 def _fit(dialect: Dialect, rows: list[NumberedCells]) -> tuple[float, float]:
     """Return the share of numbers, first less that of cells with a preferred delimiter of the first row."""
     whole = [row for _, row in rows if len(row) == dialect.num_cells]
-    place = DELIMITERS.index(dialect.delimiter) if dialect.delimiter in DELIMITERS else 0
-    others = [mark for mark in DELIMITERS[:place] if any(mark in name for name in whole[0])]
+    index = DELIMITERS.index(dialect.delimiter) if dialect.delimiter in DELIMITERS else 0
+    others = [mark for mark in DELIMITERS[:index] if any(mark in name for name in whole[0])]
     unsplit = sum(any(mark in cell for mark in others) for row in whole for cell in row)
     numbers = _share_of_numbers(dialect, rows)
     return numbers - round(unsplit / len(whole) / dialect.num_cells, 1), numbers
@@ -235,14 +235,14 @@ def _fit(dialect: Dialect, rows: list[NumberedCells]) -> tuple[float, float]:
 def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool | None) -> Dialect:
     width = dialect.num_cells
     start = _num_above_blank(dialect, rows)
-    at = next(place for place in range(start, len(rows)) if len(rows[place][1]) == width)
+    at = next(index for index in range(start, len(rows)) if len(rows[index][1]) == width)
     whole = [cells for _, cells in rows[start:] if len(cells) == width]
     is_transposed = _is_transposed(whole)
     groups: list[str] = []
     while len(whole) > 3 and _is_title(whole):
         whole, at = whole[1:], at + 1
     if len(whole) > 2 and width > 2 and _is_above_header(whole):
-        groups = [next(filter(None, reversed(whole[0][: place + 1])), "") for place in range(width)]
+        groups = [next(filter(None, reversed(whole[0][: index + 1])), "") for index in range(width)]
         whole, at = whole[1:], at + 1
     notes: list[str] = []
     above = [cells for _, cells in rows[:at] if not cells[0].startswith(COMMENTS)]
@@ -360,20 +360,20 @@ def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]
 
 def _is_header(first: list[str], rest: list[list[str]]) -> bool:
     """Return True if a row is more likely a header than data like the rows below it."""
-    numbers = [place for place, cell in enumerate(first) if LIKE_A_NUMBER.fullmatch(cell)]
-    counted = [int(cell) for place in numbers if (cell := first[place]).isascii() and cell.isdigit()]
+    numbers = [index for index, cell in enumerate(first) if LIKE_A_NUMBER.fullmatch(cell)]
+    counted = [int(cell) for index in numbers if (cell := first[index]).isascii() and cell.isdigit()]
     steps = {after - before for before, after in itertools.pairwise(counted)}
     is_counted = len(counted) == len(numbers) and len(counted) > 1 and len(steps) == 1 and steps != {0}
     score = 0.0
     rest = [row for row in rest if row != first]  # the names again
     if _are_ordered(first, numbers):  # such as wavelengths
         is_counted |= 2 * sum(_are_ordered(row, numbers) for row in rest) < len(rest)
-    for place, cell in enumerate(first):
-        below = [row[place] for row in rest if row[place]]
+    for index, cell in enumerate(first):
+        below = [row[index] for row in rest if row[index]]
         is_number = sum(LIKE_A_NUMBER.fullmatch(each) is not None for each in below) > 0.7 * len(below)
         if below and is_number:
             # Names that count up (0, 1, 2, … or years) are numbers too.
-            score += 0 if is_counted and place in numbers else -1 if place in numbers else bool(cell)
+            score += 0 if is_counted and index in numbers else -1 if index in numbers else bool(cell)
         elif cell and below.count(cell) > 0:
             score -= 1
         elif below and len(set(below)) <= 0.5 * len(below):
@@ -383,9 +383,9 @@ def _is_header(first: list[str], rest: list[list[str]]) -> bool:
     return score > 0
 
 
-def _are_ordered(row: list[str], places: list[int]) -> bool:
+def _are_ordered(row: list[str], indices: list[int]) -> bool:
     """Return True for at least five cells of rising or falling numbers."""
-    cells = [row[place] for place in places]
+    cells = [row[index] for index in indices]
     if len(cells) < MIN_ORDERED or not all(re.fullmatch(r"-?\d+(\.\d+)?", cell, re.ASCII) for cell in cells):
         return False
     steps = [float(after) - float(before) for before, after in itertools.pairwise(cells)]
@@ -404,17 +404,17 @@ def _is_second_header(names: list[str], rows: list[list[str]], *, may_be_empty: 
     if len(rows) < 10:
         return False
     first, *rest = rows
-    found = [
-        place
-        for place in range(len(names))
-        if sum(LIKE_A_NUMBER.fullmatch(row[place]) is not None for row in rest) > 0.9 * len(rest)
+    matches = [
+        index
+        for index in range(len(names))
+        if sum(LIKE_A_NUMBER.fullmatch(row[index]) is not None for row in rest) > 0.9 * len(rest)
     ]
-    cells = [first[place] for place in found]
+    cells = [first[index] for index in matches]
     is_other = [
         _UNIT.fullmatch(cell) or cell[:2] == '{"' or (not re.search(r"\d", cell) and (cell or may_be_empty))
         for cell in cells
     ]
-    return len(found) > 1 and all(is_other)
+    return len(matches) > 1 and all(is_other)
 
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".tab")
@@ -567,16 +567,16 @@ class Rejected:
 
     def take_footer(self) -> list[str]:
         """Remove the last rows of `below` that are texts or totals, and return them."""
-        found: list[str] = []
+        texts: list[str] = []
         while self.below:
             cells = [cell.strip() for cell in self.below[-1][1] if cell.strip()]
             is_text = len(cells) == 1 and not LIKE_A_NUMBER.fullmatch(cells[0])
             if not (is_text or is_total(cells[0]) or _FOOTNOTE.match(cells[0])):
                 break
-            found.append(", ".join(cells))
+            texts.append(", ".join(cells))
             self.below.pop()
         self.are_rows()
-        return found[::-1]
+        return texts[::-1]
 
 
 class Table:
@@ -637,8 +637,8 @@ class Table:
         if len(self._blocks) < 2:
             return sql
         # A column name inside a string literal only adds an unnecessary block.
-        places = (int(place) for place in re.findall(r"\bc(\d{1,5})\b", sql))
-        blocks = sorted({place // COLUMNS_PER_BLOCK for place in places if place < len(self.names)}) or [0]
+        indices = (int(index) for index in re.findall(r"\bc(\d{1,5})\b", sql))
+        blocks = sorted({index // COLUMNS_PER_BLOCK for index in indices if index < len(self.names)}) or [0]
         tables = f"FROM {self._blocks[blocks[0]]}"
         tables += "".join(f" JOIN {self._blocks[block]} USING (row)" for block in blocks[1:])
         return f"WITH rows AS NOT MATERIALIZED ({tables}) {sql}"
@@ -691,12 +691,12 @@ class Table:
         empty = []
         for start, block in zip(starts, self._blocks, strict=True):
             part = cells[start : start + COLUMNS_PER_BLOCK]
-            names = [column(place) for place in range(start, start + len(part))]
-            asked = ", ".join(
+            names = [column(index) for index in range(start, start + len(part))]
+            expressions = ", ".join(
                 f"nullif(trim({cell}, {literal(AROUND_CELLS)}), '') AS {name}"
                 for cell, name in zip(part, names, strict=True)
             )
-            self.execute(f"CREATE TABLE {block} AS SELECT {row} AS row, {asked} FROM {scan}")
+            self.execute(f"CREATE TABLE {block} AS SELECT {row} AS row, {expressions} FROM {scan}")
             empty.append(f"SELECT row FROM {block} WHERE coalesce({', '.join(names)}, NULL) IS NULL")
         sizes = {self.execute(f"SELECT count(*) FROM {block}").fetchone()[0] for block in self._blocks}
         if len(sizes) > 1:
@@ -743,10 +743,10 @@ class Table:
                 problems.note(self.path.name, encoding.note)
             open_line = 0  # characters since the last line end
             with text.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
-                for piece in reading.text_chunks(self.path, encoding):
+                for chunk in reading.text_chunks(self.path, encoding):
                     processes.check_time()
-                    file.write(piece)
-                    open_line = len(piece) - piece.rfind("\n") - 1 + (0 if "\n" in piece else open_line)
+                    file.write(chunk)
+                    open_line = len(chunk) - chunk.rfind("\n") - 1 + (0 if "\n" in chunk else open_line)
                     if open_line > MAX_ROW_BYTES:
                         message = f"a line is longer than {MAX_ROW_BYTES // 2**20} MB."
                         raise ReadingError(message, "Lines must end in a line feed.")
@@ -796,10 +796,10 @@ class Table:
         return Dialect(delimiter=",", num_cells=len(names), names=names, share=1.0)
 
     def _load(self, dialect: Dialect, rejected: Rejected, skip: bool, problems: Problems) -> None:
-        places = range(dialect.num_cells)
-        types = ", ".join(["'row': 'BIGINT'", *(f"'{column(place)}': 'VARCHAR'" for place in places)])
+        indices = range(dialect.num_cells)
+        types = ", ".join(["'row': 'BIGINT'", *(f"'{column(index)}': 'VARCHAR'" for index in indices)])
         self._create(
-            [column(place) for place in places],
+            [column(index) for index in indices],
             f"read_csv({literal(str(self._place / ROWS))}, auto_detect = false, header = false, "
             f"delim = ',', quote = '\"', escape = '\"', columns = {{{types}}}, strict_mode = true, "
             f"new_line = '\\n', max_line_size = {2 * MAX_ROW_BYTES})",
@@ -820,11 +820,11 @@ class Table:
         """Drop last rows that have only text in the first cell, or incomplete totals."""
         if len(self.names) < 3:
             return
-        cells = ["row", *(column(place) for place in range(len(self.names)))]
+        cells = ["row", *(column(index) for index in range(len(self.names)))]
         last = self.query_wide(cells, f"FROM rows ORDER BY row DESC LIMIT {MAX_FOOTER + 1}")
-        found: list[str] = []
-        for place, (row, first, *others) in enumerate(last):
-            above = next((x[1:] for x in last[place + 1 :] if not is_total(x[1])), None)
+        texts: list[str] = []
+        for index, (row, first, *others) in enumerate(last):
+            above = next((x[1:] for x in last[index + 1 :] if not is_total(x[1])), None)
             if above is None:
                 break
             is_incomplete = any(
@@ -836,10 +836,10 @@ class Table:
             is_below = is_incomplete and is_unusable if is_total(first) else is_note or not any(others)
             if LIKE_A_NUMBER.fullmatch(first or "1") or not is_below:
                 break
-            found.append(", ".join(filter(None, [first, *others])))
+            texts.append(", ".join(filter(None, [first, *others])))
             self.drop(f"row = {row}")
-        if found:
-            self._note_footer(found[::-1], problems)
+        if texts:
+            self._note_footer(texts[::-1], problems)
 
     def _note_footer(self, texts: Sequence[str], problems: Problems) -> None:
         shown = quoted(" / ".join(texts))
@@ -848,7 +848,7 @@ class Table:
     def _report_rejected(self, rejected: Rejected, num_cells: int, skip: bool, problems: Problems) -> None:
         if footer := rejected.take_footer():
             self._note_footer(footer, problems)
-        where = self.path.name
+        location = self.path.name
         if num := rejected.num_wrong:
             which = "1 row has" if num == 1 else f"{num:,} rows have"
             shown = ", ".join(f"line {line:,} has {len(cells):,}" for line, cells in rejected.wrong)
@@ -860,16 +860,16 @@ class Table:
             if num_second >= MIN_SECOND:
                 hints = [SECOND_HINT.format(line=line, width=width)]
             line = rejected.wrong[0][0]
-            problems.unreadable(where, message, " ".join(hints), skip=skip, line=line, num_samples=num)
+            problems.unreadable(location, message, " ".join(hints), skip=skip, line=line, num_samples=num)
         if num := rejected.num_unreadable:
             line, text = rejected.unreadable
             lines = "1 line" if num == 1 else f"{num:,} lines"
             message = f"the quotes of {lines} cannot be read: {quoted(text)}."
-            problems.unreadable(where, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
+            problems.unreadable(location, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
         if rejected.open_row[0]:
             line, num = rejected.open_row
             message = f"a quote that opens here is never closed: {num:,} lines from here on are one cell."
-            problems.unreadable(where, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
+            problems.unreadable(location, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
 
     # ---- Parquet and JSON
 
@@ -953,8 +953,8 @@ class Table:
         """
         kind = "json_type({0})"
         tests = [f"list(DISTINCT {kind}) FILTER ({kind} != 'NULL')", "max(json_array_length({0}))"]
-        asked = [test.format(value) for _, value in values for test in tests]
-        (answers,) = self.query_wide(asked, f"FROM {scan}")
+        expressions = [test.format(value) for _, value in values for test in tests]
+        (answers,) = self.query_wide(expressions, f"FROM {scan}")
         for (name, value), kinds, longest in zip(values, answers[::2], answers[1::2], strict=True):
             inner = []
             if not {"OBJECT", "ARRAY"}.intersection(kinds or ()):
@@ -973,15 +973,15 @@ class Table:
 
     def _in_object(self, name: str, value: str, scan: str) -> list[tuple[str, str]]:
         """Return the names and SQL of the values in an object, at most one more than `MAX_KEYS`."""
-        keys = f"json_keys({value})"
-        found = self.query(
-            f"SELECT k FROM (SELECT unnest({keys}) AS k, generate_subscripts({keys}, 1) AS i "
+        all_keys = f"json_keys({value})"
+        keys = self.query(
+            f"SELECT k FROM (SELECT unnest({all_keys}) AS k, generate_subscripts({all_keys}, 1) AS i "
             f"FROM {scan}) GROUP BY k ORDER BY min(i), k LIMIT {MAX_KEYS + 1}"
         )
-        places = [literal("/" + key.replace("~", "~0").replace("/", "~1")) for (key,) in found]
+        paths = [literal("/" + key.replace("~", "~0").replace("/", "~1")) for (key,) in keys]
         return [
-            (f"{name}.{key}", f"json_extract({value}, {place})")
-            for (key,), place in zip(found, places, strict=True)
+            (f"{name}.{key}", f"json_extract({value}, {path})")
+            for (key,), path in zip(keys, paths, strict=True)
         ]
 
     def _list_in_object(self, problems: Problems) -> str:
@@ -989,10 +989,10 @@ class Table:
         if self.path.stat().st_size > MAX_ROW_BYTES:
             return ""
         try:
-            whole = json.loads((self._place / "source.json").read_text("utf-8"))
+            document = json.loads((self._place / "source.json").read_text("utf-8"))
         except (ValueError, RecursionError):
             return ""
-        rows, note = _rows_of_object(whole) if isinstance(whole, dict) else ([], "")
+        rows, note = _rows_of_object(document) if isinstance(document, dict) else ([], "")
         if not rows:
             return ""
         if note:
@@ -1005,8 +1005,8 @@ class Table:
         """Return the columns that pandas has written as the row index."""
         for key, value in self.query(f"SELECT key, value FROM parquet_kv_metadata({source})"):
             if bytes(key) == b"pandas":
-                found = json.loads(bytes(value)).get("index_columns", [])
-                return {name for name in found if isinstance(name, str)}
+                index_columns = json.loads(bytes(value)).get("index_columns", [])
+                return {name for name in index_columns if isinstance(name, str)}
         return set()
 
 
@@ -1032,19 +1032,19 @@ def _check_columns(names: Sequence[str], *, is_json: bool) -> None:
         raise ReadingError(message, "At least two columns are needed.")
 
 
-def _rows_of_object(whole: Mapping[str, Any]) -> tuple[list[Any], str]:
+def _rows_of_object(document: Mapping[str, Any]) -> tuple[list[Any], str]:
     """Return the rows in a JSON object, as pandas writes them or in its only list, and a note on the list."""
-    values = list(whole.values())
-    if isinstance(whole.get("columns"), list) and isinstance(data := whole.get("data"), list):
-        names = list(map(str, whole["columns"]))
+    values = list(document.values())
+    if isinstance(document.get("columns"), list) and isinstance(data := document.get("data"), list):
+        names = list(map(str, document["columns"]))
         return [dict(zip(names, row, strict=False)) for row in data if isinstance(row, list)], ""
     if values and all(isinstance(each, dict) and each.keys() == values[0].keys() for each in values):
         # pandas numbers rows; if neither or both sides have numbers, there are more rows than columns.
-        is_numbered, has_numbers = (all(map(str.isdecimal, keys)) for keys in (whole, values[0]))
+        is_numbered, has_numbers = (all(map(str.isdecimal, keys)) for keys in (document, values[0]))
         if is_numbered if is_numbered != has_numbers else len(values) > len(values[0]):
             return values, ""
-        return [{name: cells[key] for name, cells in whole.items()} for key in values[0]], ""
-    lists = {name: each for name, each in whole.items() if isinstance(each, list) and each}
+        return [{name: cells[key] for name, cells in document.items()} for key in values[0]], ""
+    lists = {name: each for name, each in document.items() if isinstance(each, list) and each}
     tables = [name for name, cells in lists.items() if isinstance(cells[0], dict)]
     if len(tables) == 1:
         return lists[tables[0]], f"the list {quoted(tables[0])} in it is read."
@@ -1052,7 +1052,7 @@ def _rows_of_object(whole: Mapping[str, Any]) -> tuple[list[Any], str]:
     if len(inner) == 1 and not lists:
         return _rows_of_object(inner[0])
     if len(lists) == len(values) > 1 and len({len(cells) for cells in values}) == 1 and not tables:
-        return [dict(zip(whole, row, strict=True)) for row in zip(*values, strict=True)], ""
+        return [dict(zip(document, row, strict=True)) for row in zip(*values, strict=True)], ""
     return [], ""
 
 
@@ -1121,7 +1121,7 @@ def _write_row(writer: Any, line: int, cells: list[str], dialect: Dialect, rejec
         rejected.add(line, cells)
 
 
-def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
+def _write_sheet(path: Path, requested: str, to: Path, problems: Problems) -> None:
     """Write one sheet of a spreadsheet as CSV."""
     try:
         calamine = importlib.import_module("python_calamine")
@@ -1137,13 +1137,13 @@ def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
                 raise ReadingError(message, "Save the sheet as CSV.")
         workbook = calamine.CalamineWorkbook.from_path(str(path))
         names = workbook.sheet_names
-        if wanted and wanted not in names:
+        if requested and requested not in names:
             raise ReadingError(
-                f"there is no sheet {quoted(wanted)}.", f"The sheets are: {listed(names, 20)}."
+                f"there is no sheet {quoted(requested)}.", f"The sheets are: {listed(names, 20)}."
             )
-        sheets = map(workbook.get_sheet_by_name, [wanted] if wanted else names)
+        sheets = map(workbook.get_sheet_by_name, [requested] if requested else names)
         sheet = next((each for each in sheets if each.height), None)
-        sheet = sheet or workbook.get_sheet_by_name(wanted or names[0])
+        sheet = sheet or workbook.get_sheet_by_name(requested or names[0])
         rows = sheet.to_python(skip_empty_area=True)
         if num := _fill_merged(rows, sheet):
             problems.note(path.name, f"{num:,} cells are merged with others; they are read with their value.")
@@ -1177,9 +1177,9 @@ def _fill_merged(rows: list[list[Any]], sheet: Any) -> int:
     return num
 
 
-def _note_hidden(path: Path, place: int, problems: Problems) -> None:
+def _note_hidden(path: Path, index: int, problems: Problems) -> None:
     """Report hidden rows, which are read, and formulas without values, which are not."""
-    name = f"xl/worksheets/sheet{place + 1}.xml"
+    name = f"xl/worksheets/sheet{index + 1}.xml"
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:

@@ -115,14 +115,14 @@ def make_plan(
         hint = f"Choose auto, or one of: {', '.join(TASKS)}."
         problems.fault("the task", message, hint, suggested={"data_task": "auto"})
         return None
-    place = label_place(columns, options.label_column, problems)
-    if place is None:
+    index = label_place(columns, options.label_column, problems)
+    if index is None:
         return None
-    label, labels = _labels(table, columns[place], reading)
+    label, labels = _labels(table, columns[index], reading)
     task = _task(columns, label, options.task, problems)
     if task is None:
         return None
-    columns[place] = label
+    columns[index] = label
     class_of: dict[str, int] = {}
     names: tuple[str, ...] = ()
     counts: dict[str, int] = {}
@@ -142,16 +142,16 @@ def make_plan(
                 suggested={"data_task": "auto"},
             )
     else:
-        others = [each for each in columns if each.index != label.index]
-        categories = [each for each in others if each.kind == columns_module.CATEGORY]
+        other_columns = [each for each in columns if each.index != label.index]
+        categories = [each for each in other_columns if each.kind == columns_module.CATEGORY]
         common = columns_module.frequent_values(table, categories, MAX_ONE_HOT)
-        for each in others:
+        for each in other_columns:
             found = list(
                 _features(table, each, common.get(each.index, []), options.skip_unreadable, problems)
             )
             features += found
             used += [each.index] * bool(found)
-        _note_missing(table, [columns[place] for place in used], problems)
+        _note_missing(table, [columns[index] for index in used], problems)
         if not features and not problems.num_faults:
             hint = "Add columns, choose the label, or override what a column holds."
             problems.fault("the table", "no column is left to learn from.", hint)
@@ -176,10 +176,12 @@ def split_of(
     table: Table, columns: Sequence[Column], label: Column, task: str, problems: Problems
 ) -> tuple[str, tuple[int, int]]:
     """Return the SQL of the split that a column says, and the number of rows of both sides."""
-    found = [each for each in columns if each.kind == columns_module.SPLIT and each.index != label.index]
-    if not found:
+    split_columns = [
+        each for each in columns if each.kind == columns_module.SPLIT and each.index != label.index
+    ]
+    if not split_columns:
         return "", (0, 0)
-    cell, known = found[0].cell, label.number if task == TABULAR_REGRESSION else label.cell
+    cell, known = split_columns[0].cell, label.number if task == TABULAR_REGRESSION else label.cell
     counts: dict[str, int] = dict(
         table.query(
             f"SELECT {cell} AS side, count(*) AS n FROM rows "
@@ -187,16 +189,18 @@ def split_of(
         )
     )
     sides = {value: images.side_of(value) for value in counts}
-    others = (side for side in sides.values() if side != "train")
-    held = min(others, key=images.VALIDATION_WORDS.index, default="")
-    train, validation = ([value for value in counts if sides[value] == side] for side in ("train", held))
-    where = found[0].where
+    sides_to_hold_out = (side for side in sides.values() if side != "train")
+    held_out_side = min(sides_to_hold_out, key=images.VALIDATION_WORDS.index, default="")
+    train, validation = (
+        [value for value in counts if sides[value] == side] for side in ("train", held_out_side)
+    )
+    location = split_columns[0].where
     if not train or not validation:
         problems.fault(
-            where,
+            location,
             f"no label is known in the rows for {'validation' if train else 'training'}.",
             "Ignore this column, and the rows are divided at random.",
-            suggested=patch(columns={found[0].name: columns_module.IGNORED}),
+            suggested=patch(columns={split_columns[0].name: columns_module.IGNORED}),
             action="Ignore the column",
         )
         return "", (0, 0)
@@ -210,7 +214,7 @@ def split_of(
         )
         if values
     )
-    problems.note(where, f"{message}.")
+    problems.note(location, f"{message}.")
     is_in = [f"{cell} IN ({', '.join(map(literal, values))})" for values in (train, validation)]
     split = f"CASE WHEN {is_in[0]} THEN false WHEN {is_in[1]} THEN true END"
     if task != TABULAR_REGRESSION:
@@ -224,24 +228,24 @@ def split_of(
     return split, (sum(counts[value] for value in train), sum(counts[value] for value in validation))
 
 
-def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> int | None:
+def label_place(columns: Sequence[Column], requested: str, problems: Problems) -> int | None:
     """Return the index of the wanted column, else of the one in `LABEL_NAMES`, else of a likely one.
 
     Likely are the last numbers or categories with values in more than half of the rows. None if there is no
     wanted column.
     """
     names = [each.name for each in columns]
-    if not wanted:
-        called = [place for place, name in enumerate(names) if name.lower() in LABEL_NAMES]
+    if not requested:
+        called = [index for index, name in enumerate(names) if name.lower() in LABEL_NAMES]
         if len(called) == 1:
             return called[0]
         kinds = (columns_module.NUMBER, columns_module.MIXED, columns_module.CATEGORY)
-        able = [place for place, each in enumerate(columns) if each.kind in kinds]
-        full = [place for place in able if 2 * columns[place].num_present > columns[place].num_rows]
+        able = [index for index, each in enumerate(columns) if each.kind in kinds]
+        full = [index for index in able if 2 * columns[index].num_present > columns[index].num_rows]
         # Beside texts, times and whole numbers that are all different identify a text.
         has_text = any(each.kind == columns_module.TEXT for each in columns)
-        likely = [place for place in full if not (has_text and _is_of_text(columns[place]))]
-        constant = [place for place, each in enumerate(columns) if each.kind == columns_module.CONSTANT]
+        likely = [index for index in full if not (has_text and _is_of_text(columns[index]))]
+        constant = [index for index, each in enumerate(columns) if each.kind == columns_module.CONSTANT]
         chosen = next((some[-1] for some in (likely, full, able, constant) if some), len(names) - 1)
         if constant and constant[-1] > chosen:
             message = f"all cells of {quoted(names[constant[-1]])} are the same"
@@ -255,13 +259,13 @@ def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> i
                 action=f"Predict {names[-1][:40]}",
             )
         return chosen
-    if wanted in names:
-        return names.index(wanted)
-    close = difflib.get_close_matches(wanted, names[:MAX_NAMES_COMPARED], n=1, cutoff=0.5)
+    if requested in names:
+        return names.index(requested)
+    close = difflib.get_close_matches(requested, names[:MAX_NAMES_COMPARED], n=1, cutoff=0.5)
     hint = f"Did you mean {quoted(close[0])}? " if close else ""
     hint += f"The columns are: {listed([quoted(name) for name in names], 20)}."
     suggested = {"label_column": close[0] if close else ""}
-    problems.fault("the label column", f"there is no column {quoted(wanted)}.", hint, suggested=suggested)
+    problems.fault("the label column", f"there is no column {quoted(requested)}.", hint, suggested=suggested)
     return None
 
 
@@ -287,18 +291,20 @@ def _labels(table: Table, label: Column, reading: Mapping[str, Any]) -> tuple[Co
     )
 
 
-def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Problems) -> str | None:
-    where = label.where
+def _task(columns: Sequence[Column], label: Column, requested: str, problems: Problems) -> str | None:
+    location = label.where
     if label.kind == columns_module.EMPTY:
-        problems.fault(where, "the label column is empty.", "Choose another label column.")
+        problems.fault(location, "the label column is empty.", "Choose another label column.")
         return None
-    is_name = label.kind == columns_module.IDENTIFIER and label.all_different and wanted != TABULAR_REGRESSION
+    is_name = (
+        label.kind == columns_module.IDENTIFIER and label.all_different and requested != TABULAR_REGRESSION
+    )
     if label.kind in (columns_module.TEXT, columns_module.FILE_NAME) or is_name:
         message = "nearly all its values are different, so it cannot be the label."
-        problems.fault(where, message, "Choose another label column.")
+        problems.fault(location, message, "Choose another label column.")
         return None
-    if wanted != "auto":
-        return wanted
+    if requested != "auto":
+        return requested
     texts = _candidates(columns, label.index)
     features = [
         each
@@ -317,10 +323,10 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
         if texts and not features:
             message = f"a number ({label.num_distinct:,} different ones) cannot be predicted from texts here."
             hint = "Choose a label with classes, or replace the numbers by a few classes."
-            problems.fault(where, message, hint)
+            problems.fault(location, message, hint)
             return None
         if texts:
-            shown = listed([quoted(columns[place].name) for place in texts])
+            shown = listed([quoted(columns[index].name) for index in texts])
             message = f"predicting a number from texts is not supported: {shown} is left out."
             problems.note("the table", message)
         return TABULAR_REGRESSION
@@ -366,13 +372,13 @@ def _text_columns(
     columns: Sequence[Column], label: int, reading: Mapping[str, Any], problems: Problems
 ) -> tuple[int, ...]:
     names = [each.name for each in columns]
-    if wanted := [names.index(name) for name in reading.get("text", ()) if name in names]:
-        chosen = wanted
+    if requested := [names.index(name) for name in reading.get("text", ()) if name in names]:
+        chosen = requested
     else:
-        found = _candidates(columns, label)
-        chosen = sorted(found, key=lambda at: columns[at].words * 1000 + columns[at].characters)[-1:]
-        if len(found) > 1:
-            both = [names[place] for place in found]
+        candidates = _candidates(columns, label)
+        chosen = sorted(candidates, key=lambda at: columns[at].words * 1000 + columns[at].characters)[-1:]
+        if len(candidates) > 1:
+            both = [names[index] for index in candidates]
             action = f"Read {', '.join(both[:3])} together"
             message = f"several columns hold texts; {quoted(names[chosen[0]])}, the longest, is read."
             problems.note("the table", message, suggested=patch(text=both), action=action)
@@ -383,11 +389,11 @@ def _text_columns(
     ]
     if chosen and others:
         problems.note("the table", f"only the texts are read; left out: {listed(others)}.")
-    for place in chosen:
-        if columns[place].num_missing:
-            count = f"{columns[place].num_missing:,} of {columns[place].num_rows:,}"
+    for index in chosen:
+        if columns[index].num_missing:
+            count = f"{columns[index].num_missing:,} of {columns[index].num_rows:,}"
             hint = "Read as texts of no words."
-            problems.note(columns[place].where, f"{count} texts are missing.", hint)
+            problems.note(columns[index].where, f"{count} texts are missing.", hint)
     return tuple(chosen)
 
 
@@ -398,18 +404,18 @@ def _classes(
     table: Table, label: Column, labels: Mapping[str, int], reading: Mapping[str, Any], problems: Problems
 ) -> tuple[tuple[str, ...], dict[str, int], dict[str, int]]:
     """Return the class names, the class number of each label as written, and the rows per class."""
-    where = label.where
+    location = label.where
     nothing: tuple[tuple[str, ...], dict[str, int], dict[str, int]] = ((), {}, {})
     if label.num_distinct > MAX_CLASSES:
         message = f"it has {label.num_distinct:,} different values; {MAX_CLASSES:,} classes are the most."
         suggested = {"data_task": TABULAR_REGRESSION} if label.kind == columns_module.NUMBER else {}
         hint = "Choose another label column, or the task tabular regression for a number."
-        problems.fault(where, message, hint, suggested=suggested)
+        problems.fault(location, message, hint, suggested=suggested)
         return nothing
     longest = max(labels, key=len, default="")
     if len(longest) > MAX_CLASS_NAME:
         message = f"a class's name is {len(longest):,} characters long; {MAX_CLASS_NAME} are the most."
-        problems.fault(where, message, "Choose another label column, or shorten the names.")
+        problems.fault(location, message, "Choose another label column, or shorten the names.")
         return nothing
     is_joined = bool(reading.get("join_labels"))
     groups: dict[str, Counter[str]] = {}
@@ -425,23 +431,23 @@ def _classes(
         for key, group in groups.items()
     }
     _report_alike(
-        where, {spelled[key]: group.total() for key, group in groups.items()}, problems, is_label=True
+        location, {spelled[key]: group.total() for key, group in groups.items()}, problems, is_label=True
     )
     if not is_number:
-        _report_several(where, list(labels), problems)
-    _report_like_missing(table, label, labels, where, problems)
+        _report_several(location, list(labels), problems)
+    _report_like_missing(table, label, labels, location, problems)
     counts = {spelled[key]: group.total() for key, group in groups.items()}
     if reading.get("leave_out_rare"):
         rare = {name: count for name, count in counts.items() if count < images.MIN_PER_CLASS}
         counts = {name: count for name, count in counts.items() if name not in rare}
         if rare:
             message = f"{len(rare):,} classes with one row each are left out: {listed(list(rare))}."
-            problems.note(where, message)
+            problems.note(location, message)
     names = images.sort_classes(counts)
     images.check_counts(
         {name: counts[name] for name in names}, "rows", problems, suggested=patch(leave_out_rare=True)
     )
-    number = {name: place for place, name in enumerate(names)}
+    number = {name: index for index, name in enumerate(names)}
     class_of = {
         name: number[spelled[key]]
         for key, group in groups.items()
@@ -456,7 +462,7 @@ def _number_name(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
-def _report_several(where: str, labels: Sequence[str], problems: Problems) -> None:
+def _report_several(location: str, labels: Sequence[str], problems: Problems) -> None:
     """Report cells with several labels, such as drama|comedy and ['drama', 'comedy']."""
     are_lists = all(label[:1] == "[" and label[-1:] == "]" for label in labels)
     for mark in "," if are_lists else "|;,/":
@@ -467,12 +473,12 @@ def _report_several(where: str, labels: Sequence[str], problems: Problems) -> No
             example = quoted(mark.join(parts[0]))
             message = f"cells hold several labels, such as {example}: each combination is one."
             hint = "Only one label for each row can be learned: keep the most important one."
-            problems.note(where, message, hint)
+            problems.note(location, message, hint)
             return
 
 
 def _report_alike(
-    where: str, counts: Mapping[str, int], problems: Problems, *, is_label: bool = False
+    location: str, counts: Mapping[str, int], problems: Problems, *, is_label: bool = False
 ) -> None:
     """Report values that differ in case, spaces or invisible characters only."""
     groups: dict[str, list[str]] = {}
@@ -483,16 +489,16 @@ def _report_alike(
         shown = "; ".join(
             ", ".join(f"{quoted(name)} ({counts[name]:,})" for name in group) for group in alike[:5]
         )
-        what, one = ("labels", "class") if is_label else ("values", "category")
-        message = f"{what} differ in case, spaces or invisible characters only: {shown}. Each is "
+        noun, one = ("labels", "class") if is_label else ("values", "category")
+        message = f"{noun} differ in case, spaces or invisible characters only: {shown}. Each is "
         message += f"a {one} of its own now."
         action = f"Join them: {len(counts):,} classes become {len(groups):,}" if is_label else ""
         suggested = patch(join_labels=True) if is_label else {}
-        problems.note(where, message, suggested=suggested, action=action)
+        problems.note(location, message, suggested=suggested, action=action)
 
 
 def _report_like_missing(
-    table: Table, label: Column, labels: Mapping[str, int], where: str, problems: Problems
+    table: Table, label: Column, labels: Mapping[str, int], location: str, problems: Problems
 ) -> None:
     like = {name: count for name, count in labels.items() if name.lower() in columns_module.MISSING}
     if like and label.kind != columns_module.NUMBER:
@@ -501,26 +507,26 @@ def _report_like_missing(
         message = f"{num:,} of {table.num_rows:,} rows have the label {names}. It is read as a class."
         hint = "If it means that the label is not known, leave these rows out."
         action = f"Leave out these {num:,} rows ({num / table.num_rows:.0%})"
-        problems.note(where, message, hint, suggested=patch(label_missing=True), action=action)
+        problems.note(location, message, hint, suggested=patch(label_missing=True), action=action)
 
 
 def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems: Problems) -> None:
-    where = label.where
+    location = label.where
     if label.num_missing:
         lines = table.lines_where(f"{label.cell} IS NULL")
         many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
         message = f"the label is missing in {many} of {table.num_rows:,}: lines {listed(lines)}."
         hint = "Fill them in or delete the rows."
-        problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=label.num_missing)
+        problems.unreadable(location, message, hint, skip=skip, line=lines[0], num_samples=label.num_missing)
     if task == TABULAR_REGRESSION:
         check_numbers(table, label, skip, problems)
         if label.num_numbers < MIN_ROWS:
             message = f"it has {label.num_numbers} numbers; {MIN_ROWS} are the least."
-            problems.fault(where, message, "Add rows, or choose another label column.")
+            problems.fault(location, message, "Add rows, or choose another label column.")
         elif label.kind == columns_module.CONSTANT:
-            problems.fault(where, "all its numbers are the same.", "Choose another label column.")
+            problems.fault(location, "all its numbers are the same.", "Choose another label column.")
         elif label.is_too_close:
-            problems.fault(where, TOO_CLOSE, "Subtract what they have in common, or choose another unit.")
+            problems.fault(location, TOO_CLOSE, "Subtract what they have in common, or choose another unit.")
     elif label.kind == columns_module.MIXED and label.num_distinct > MAX_NUMBER_CLASSES:
         check_numbers(table, label, skip, problems)
 
@@ -532,19 +538,19 @@ def _features(
     table: Table, each: Column, common: Sequence[tuple[str, int]], skip: bool, problems: Problems
 ) -> Iterator[Feature]:
     """Yield the features of a column; `common` has the most frequent values and counts of a category."""
-    where = each.where
+    location = each.where
     if each.kind in columns_module.LEFT_OUT:
         return
     if each.kind == columns_module.TEXT:
         message = "it holds texts, and this task reads only numbers and categories. It is left out."
-        problems.note(where, message)
+        problems.note(location, message)
         return
     has_missing = each.num_missing > 0
     if each.kind in (columns_module.NUMBER, columns_module.MIXED):
         check_numbers(table, each, skip, problems)
         if each.is_too_close:
             hint = "Subtract what they have in common, to use it."
-            problems.note(where, f"{TOO_CLOSE} It is left out.", hint)
+            problems.note(location, f"{TOO_CLOSE} It is left out.", hint)
             return
         is_clean = each.num_numbers == each.num_present
         yield Feature(
@@ -552,15 +558,15 @@ def _features(
         )
         return
     if each.kind == columns_module.COORDINATES:
-        for place, name in ((1, "first number"), (2, "second number")):
-            yield Feature(name=f"{each.name}: {name}", sql=each.coordinate(place), has_missing=has_missing)
+        for index, name in ((1, "first number"), (2, "second number")):
+            yield Feature(name=f"{each.name}: {name}", sql=each.coordinate(index), has_missing=has_missing)
         return
     if each.kind == columns_module.DATE:
         first = table.value(f"SELECT min({each.date}) FROM rows")
         parts = {"year": "year({})", "month": "month({})", "weekday": "isodow({})"}
         parts["elapsed days"] = f"date_diff('day', DATE '{first}', {{}})"
-        asked = ", ".join(f"count(DISTINCT {sql.format('d')})" for sql in parts.values())
-        spread = table.query(f"SELECT {asked} FROM (SELECT {each.date} AS d FROM rows)")[0]
+        expressions = ", ".join(f"count(DISTINCT {sql.format('d')})" for sql in parts.values())
+        spread = table.query(f"SELECT {expressions} FROM (SELECT {each.date} AS d FROM rows)")[0]
         found = {name: sql.format(each.date) for name, sql in parts.items()}
         for (name, sql), distinct in zip(found.items(), spread, strict=True):
             if distinct > 1:
@@ -572,9 +578,9 @@ def _features(
     in_other = each.num_present - sum(count for _, count in common)
     if in_other > MOST_IN_OTHER * each.num_present:
         message = f"it has {each.num_distinct:,} categories, most of them rare. It is left out."
-        problems.note(where, message, "Group them into fewer, to use them.")
+        problems.note(location, message, "Group them into fewer, to use them.")
         return
-    _report_alike(where, dict(common), problems)
+    _report_alike(location, dict(common), problems)
     values = tuple(images.sort_classes(value for value, _ in common))
     yield Feature(
         name=each.name, sql=each.cell, values=values, has_other=in_other > 0, has_missing=has_missing
@@ -583,25 +589,27 @@ def _features(
 
 def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) -> None:
     """Report cells of a numeric column that are not numbers or too large."""
-    where = each.where
+    location = each.where
     rest = each.num_present - each.num_numbers - each.num_too_large
     if problems.is_full and (rest or each.num_too_large):  # count them, but skip the queries for examples
         num = rest + each.num_too_large
-        problems.unreadable(where, f"{num:,} of its values are no numbers.", "", skip=skip, num_samples=num)
+        problems.unreadable(
+            location, f"{num:,} of its values are no numbers.", "", skip=skip, num_samples=num
+        )
         return
     if each.num_too_large:
         shown, line = table.examples(
             column(each.index), f"abs({each.number}) > {columns_module.LARGEST_NUMBER!r}"
         )
         message = f"{each.num_too_large:,} of its numbers are too large to compute with: {shown}."
-        most = f"{columns_module.LARGEST_NUMBER:g}"
-        hint = f"Correct them, or use another unit; numbers up to {most} can be used."
-        problems.unreadable(where, message, hint, skip=skip, line=line, num_samples=each.num_too_large)
+        maximum = f"{columns_module.LARGEST_NUMBER:g}"
+        hint = f"Correct them, or use another unit; numbers up to {maximum} can be used."
+        problems.unreadable(location, message, hint, skip=skip, line=line, num_samples=each.num_too_large)
     if rest:
         other = f"{each.cell} IS NOT NULL AND {each.number} IS NULL"
         shown, line = table.examples(column(each.index), other)
         problems.unreadable(
-            where,
+            location,
             f"{each.num_numbers:,} of its values are numbers and {rest:,} are not: {shown}.",
             "Correct them, or read them as missing.",
             skip=skip,
@@ -619,8 +627,8 @@ def as_missing(table: Table, each: Column, condition: str, count: int) -> dict[s
     if len(spelled) > 20:
         return {}
     change = patch(missing={each.name: [str(value) for (value,) in spelled]})
-    what = "this value" if count == 1 else f"these {count:,} values"
-    return {"suggested": change, "action": f"Read {what} as missing"}
+    subject = "this value" if count == 1 else f"these {count:,} values"
+    return {"suggested": change, "action": f"Read {subject} as missing"}
 
 
 def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -> None:

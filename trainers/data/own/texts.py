@@ -83,8 +83,8 @@ class PlainText:
 
     @functools.cached_property
     def _encoding(self) -> reading.Encoding:
-        wanted = parse_reading(self._reading).get("encoding", "")
-        return reading.find_encoding(self._path, wanted)
+        requested = parse_reading(self._reading).get("encoding", "")
+        return reading.find_encoding(self._path, requested)
 
     def num_bytes(self) -> int:
         """Return the size of the file, after unpacking."""
@@ -144,18 +144,18 @@ class PlainText:
 
     def _report_contained(self, validation: str, num_train: int, problems: Problems) -> None:
         """Report if many sentences of the validation text are also in the training text."""
-        wanted = _sentences(validation)
-        found: set[str] = set()
-        place = 0
+        validation_sentences = _sentences(validation)
+        repeated: set[str] = set()
+        offset = 0
         chunks = reading.text_chunks(self._path, self._encoding)
         for text in itertools.islice(chunks, MAX_CHUNKS_COMPARED):
-            found |= wanted & _sentences(text[: max(0, num_train - place)])
-            place += len(text)
-        if len(found) > CONTAINED_SHARE * len(wanted):
-            example = quoted(min(found, key=validation.index))
+            repeated |= validation_sentences & _sentences(text[: max(0, num_train - offset)])
+            offset += len(text)
+        if len(repeated) > CONTAINED_SHARE * len(validation_sentences):
+            example = quoted(min(repeated, key=validation.index))
             message = (
-                f"{len(found):,} of {len(wanted):,} sentences or lines at its end, which is kept for "
-                f"validation, are also in the training text, such as {example}."
+                f"{len(repeated):,} of {len(validation_sentences):,} sentences or lines at its end, which is kept "
+                f"for validation, are also in the training text, such as {example}."
             )
             hint = "The validation loss will be lower than for a new text. Remove what is repeated."
             problems.note(self._path.name, message, hint)
@@ -184,12 +184,12 @@ class PlainText:
         """
         if self._tokenizer is not None:
             require_space(folder, 4 * inspection.num_characters)
-            about = self._write_tokens(folder)
-            least = LEAST_WINDOWS * (self._length + 1)
-            if about["shape"][0] < least:
-                self._too_short(about["shape"][0], "tokens", problems)
+            info = self._write_tokens(folder)
+            minimum = LEAST_WINDOWS * (self._length + 1)
+            if info["shape"][0] < minimum:
+                self._too_short(info["shape"][0], "tokens", problems)
             problems.check(str(self._path))
-            return {"arrays": {"tokens": about}, "vocabulary": None}
+            return {"arrays": {"tokens": info}, "vocabulary": None}
         points = np.flatnonzero(inspection.counts)
         place_of = np.zeros(UNICODE_END, dtype=_token_dtype(len(points)))
         place_of[points] = np.arange(len(points))
@@ -262,8 +262,10 @@ class PlainText:
         return writer.close()
 
     def _too_short(self, num_tokens: int, unit: str, problems: Problems) -> None:
-        least = LEAST_WINDOWS * (self._length + 1)
-        message = f"the text has {num_tokens:,} {unit}; {least:,} is the least for windows of {self._length}."
+        minimum = LEAST_WINDOWS * (self._length + 1)
+        message = (
+            f"the text has {num_tokens:,} {unit}; {minimum:,} is the least for windows of {self._length}."
+        )
         hint = "Give a longer text, or a smaller sequence length."
         problems.fault(self._path.name, message, hint)
 
@@ -273,8 +275,8 @@ def _code_points(text: str) -> Array:
 
 
 def _sentences(text: str) -> set[str]:
-    found = (sentence.strip() for sentence in _SENTENCE_END.split(text))
-    return {sentence for sentence in found if len(sentence) >= _MIN_SENTENCE}
+    sentences = (sentence.strip() for sentence in _SENTENCE_END.split(text))
+    return {sentence for sentence in sentences if len(sentence) >= _MIN_SENTENCE}
 
 
 def _token_dtype(size: int) -> np.dtype[Any]:
