@@ -20,7 +20,7 @@ from trainers.engines.local.torchrun import (
 from trainers.files.json_files import read_json_lines
 from trainers.machine import lifeline
 
-FEWEST_RANKS = 2
+MIN_RANKS = 2
 # Duration, long enough to compare with the last check. The communication check is more precise.
 SECONDS_PER_SIZE = 0.15
 
@@ -45,10 +45,10 @@ def check_all_reduce(
     hint = hint_for(device, num_ranks)
     output, log = folder / "lines.jsonl", folder / "all_reduce.log"
     rendezvous = RendezvousFiles()
-    more = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
+    environment = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
     command = lifeline.bound(*torchrun_program(), *arguments)
     try:
-        exit_code = patience.run("the measurements", command, more, output, log, limit_s)
+        exit_code = patience.run("the measurements", command, environment, output, log, limit_s)
     except TooLateError:
         words = f"The ranks did not finish within {limit_s:.0f} s and were killed."
         return Outcome.failed(words, hint, log=log_ends([log]))

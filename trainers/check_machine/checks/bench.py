@@ -70,7 +70,7 @@ class Bench:
         status = job.wait_for_end()
         if status.state != "stopped":
             raise JobError(f"After Stop the run is {status.state}:", status.error or "")
-        if (fault := fault_of(job.run, step)) is not None:
+        if (fault := checkpoint_fault(job.run, step)) is not None:
             raise JobError("The run stopped, but its checkpoint is incomplete:", fault)
         return step
 
@@ -80,8 +80,8 @@ class Bench:
         Raises:
             CancelledError: If a user cancels the check.
         """
-        if (taken := self._new_gpu_user()) is not None:
-            return Outcome.not_checked(f"Skipped: {taken}.", GPUS_TAKEN_HINT)
+        if (gpu_user := self._new_gpu_user()) is not None:
+            return Outcome.not_checked(f"Skipped: {gpu_user}.", GPUS_TAKEN_HINT)
         try:
             return check()
         except JobError as error:
@@ -113,7 +113,7 @@ class Bench:
         return gpus.newly_occupied(self.devices, gpus.sample())
 
 
-def fault_of(run: RunDirectory, step: int) -> str | None:
+def checkpoint_fault(run: RunDirectory, step: int) -> str | None:
     """Return the fault of a step's checkpoint, or None."""
-    found = next((item for item in run.list_checkpoints() if item.step == step), None)
-    return f"step {step:,} has no checkpoint" if found is None else manifests.find_fault(found)
+    checkpoint = next((item for item in run.list_checkpoints() if item.step == step), None)
+    return f"step {step:,} has no checkpoint" if checkpoint is None else manifests.find_fault(checkpoint)

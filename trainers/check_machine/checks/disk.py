@@ -15,11 +15,11 @@ from trainers.files import private_files
 from trainers.files.json_files import write_json_atomically
 
 BLOCK_BYTES = 4 * 2**20
-MOST_BYTES = 256 * 2**20
-MOST_S = 2.0
+MAX_BYTES = 256 * 2**20
+MAX_WRITE_S = 2.0
 NUM_SMALL_FILES = 20
 # Required free space, several times what jobs write. With less, nothing is measured and no job starts.
-LEAST_FREE_BYTES = 128 * 2**20
+MIN_FREE_BYTES = 128 * 2**20
 FREE_SPACE_HINT = "Free some space on this disk, or choose another disk for the runs with --runs-dir."
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Speed below which saving even a small model visibly delays training.
@@ -44,10 +44,10 @@ def check_file_system(folder: Path) -> Outcome:
     finally:
         os.close(first)
         os.close(second)
-    about = lock.stat()
-    if not private_files.is_ours(about):
+    file_status = lock.stat()
+    if not private_files.is_ours(file_status):
         problems.append("new files belong to another user")
-    if about.st_mode & 0o077:
+    if file_status.st_mode & 0o077:
         problems.append("files cannot be protected from other users of this machine")
     small = folder / "small.json"
     write_json_atomically(small, {"number": 1}, mode=0o600)
@@ -69,13 +69,13 @@ def check_disk(folder: Path, patience: CancellableWait) -> Outcome:
         OSError: If the disk cannot be written.
     """
     free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < LEAST_FREE_BYTES:
+    if free_bytes < MIN_FREE_BYTES:
         return Outcome.failed(
             f"Not enough free space to measure: {free_bytes / 1e6:.0f} MB free.", FREE_SPACE_HINT
         )
     path = folder / "speed.bin"
     try:
-        num_bytes, write_s = _write(path, min(MOST_BYTES, free_bytes // 2), patience)
+        num_bytes, write_s = _write(path, min(MAX_BYTES, free_bytes // 2), patience)
         read_s, was_in_memory = _read(path, patience)
     finally:
         path.unlink(missing_ok=True)
@@ -108,13 +108,13 @@ def failure(error: OSError) -> Outcome:
     return Outcome.failed(f"A file could not be written or read: {error.strerror}.", REPORT_HINT)
 
 
-def _write(path: Path, most_bytes: int, patience: CancellableWait) -> tuple[int, float]:
+def _write(path: Path, max_bytes: int, patience: CancellableWait) -> tuple[int, float]:
     """Write a file until the time or size limit, with fsync; return the number of bytes and the seconds."""
     # Use random bytes, which the file system cannot compress.
     block = os.urandom(BLOCK_BYTES)
     num_bytes, started = 0, time.perf_counter()
     with path.open("xb", buffering=0) as file:
-        while num_bytes < most_bytes and time.perf_counter() - started < MOST_S:
+        while num_bytes < max_bytes and time.perf_counter() - started < MAX_WRITE_S:
             patience.raise_if_cancelled()
             num_bytes += file.write(block)
             os.fsync(file.fileno())

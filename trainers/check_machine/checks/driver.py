@@ -71,14 +71,14 @@ def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
         except TooLateError:
             return Probe(error=f"it did not report within {PROBE_LIMIT_S:.0f} s.")
         # Plugins may print and libraries may warn before and after the report.
-        answers = [line for line in read_json_lines(output) if "strategies" in line]
-        words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    if exit_code != 0 or not answers:
-        return Probe(error=words[-1] if words else f"it ended with exit code {exit_code}.")
-    found = answers[-1]
-    obstacle = found.pop("obstacle")
+        reports = [line for line in read_json_lines(output) if "strategies" in line]
+        error_lines = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if exit_code != 0 or not reports:
+        return Probe(error=error_lines[-1] if error_lines else f"it ended with exit code {exit_code}.")
+    report = reports[-1]
+    obstacle = report.pop("obstacle")
     values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
+        name: tuple(value) if isinstance(value, list) else value for name, value in report.items()
     }
     return Probe(**values, obstacle=None if obstacle is None else Obstacle(**obstacle))
 
@@ -103,20 +103,20 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> tuple[Outcome, str 
     if nvidia.problem is not None:
         words, hint = _NO_DRIVER.get(nvidia.problem, _NO_ANSWER)
         return Outcome.failed(f"{cards}, but {words}.", hint), words
-    together = f"{cards}, driver {nvidia.driver}, which supports CUDA up to {nvidia.cuda}; {wheel}"
+    versions_text = f"{cards}, driver {nvidia.driver}, which supports CUDA up to {nvidia.cuda}; {wheel}"
     if (obstacle := probe.obstacle) is not None:
-        return Outcome.failed(f"{together}.", obstacle.remedy, said=obstacle.reason), obstacle.reason
+        return Outcome.failed(f"{versions_text}.", obstacle.remedy, said=obstacle.reason), obstacle.reason
     if probe.cuda is None:
         hint = f"Install a torch that was built for GPUs: {installation.torch_for_gpus()}."
-        return Outcome.failed(f"{together}.", hint), "torch was built for CPUs only"
+        return Outcome.failed(f"{versions_text}.", hint), "torch was built for CPUs only"
     if num_free == 0:
-        return Outcome.passed(f"{together}. The cards are in use, so they were not checked."), None
+        return Outcome.passed(f"{versions_text}. The cards are in use, so they were not checked."), None
     if probe.left_out:
-        why = f"this torch has no kernels for {', '.join(probe.left_out)}"
+        reason = f"this torch has no kernels for {', '.join(probe.left_out)}"
         hint = f"Install a torch that was built for this card: {installation.torch_for_gpus()}."
-        return Outcome.failed(f"{together}; {why}.", hint), None if probe.uuids else why
-    which = "the free card" if num_free == 1 else f"all {num_free} free cards"
-    return Outcome.passed(f"{together}. Torch can use {which}."), None
+        return Outcome.failed(f"{versions_text}; {reason}.", hint), None if probe.uuids else reason
+    cards_text = "the free card" if num_free == 1 else f"all {num_free} free cards"
+    return Outcome.passed(f"{versions_text}. Torch can use {cards_text}."), None
 
 
 # Message and remedy for each problem that NVML reports.

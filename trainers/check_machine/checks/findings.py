@@ -96,9 +96,9 @@ class Finding(Outcome):
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding as JSON values, with `said` appended to the words."""
-        found = asdict(self)
-        del found["said"]
-        return found
+        content = asdict(self)
+        del content["said"]
+        return content
 
 
 def all_passed(findings: Sequence[Finding]) -> bool:
@@ -109,11 +109,11 @@ def all_passed(findings: Sequence[Finding]) -> bool:
 def summary(findings: Sequence[Finding]) -> str:
     """Summarize all checks in a sentence."""
     count = {state: sum(finding.state == state for finding in findings) for state in ("passed", "failed")}
-    open_ones = sum(finding.state in ("not_checked", "cancelled") for finding in findings)
+    num_not_checked = sum(finding.state in ("not_checked", "cancelled") for finding in findings)
     skipped = sum(finding.state == "skipped" for finding in findings)
     parts = [f"{count['passed']} passed"]
     parts += [f"{count['failed']} failed"] if count["failed"] else []
-    parts += [f"{open_ones} could not be checked"] if open_ones else []
+    parts += [f"{num_not_checked} could not be checked"] if num_not_checked else []
     parts += [f"{skipped} skipped because they do not apply"] if skipped else []
     return f"Of {len(findings)} checks {', '.join(parts)}."
 
@@ -139,12 +139,12 @@ def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_compa
 
 def _largest_change(values: Sequence[Value], last: Mapping[str, Any]) -> str:
     """Describe the measured value with the largest change; empty if the change is small."""
-    before = {value.get("name"): value.get("value") for value in last.get("values", [])}
+    last_values = {value.get("name"): value.get("value") for value in last.get("values", [])}
     changes = []
     for value in values:
-        known = _positive(before.get(value.name))
-        if value.is_compared and value.unit in MORE_IS_FASTER and known is not None and value.value > 0:
-            ratio = value.value / known
+        last_value = _positive(last_values.get(value.name))
+        if value.is_compared and value.unit in MORE_IS_FASTER and last_value is not None and value.value > 0:
+            ratio = value.value / last_value
             changes.append((max(ratio, 1 / ratio), (ratio > 1) == MORE_IS_FASTER[value.unit], value.name))
     factor, is_faster, name = max(changes, default=(1.0, True, ""))
     if factor < NOTEWORTHY_FACTOR:
