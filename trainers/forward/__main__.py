@@ -67,8 +67,8 @@ def keep_keys_private(name: str, config: Config) -> None:
     user could make the page send its keys to another server.
     """
     kind = TRACKERS[name]
-    named = config.forward_address
-    if named and named.rstrip("/") != os.environ.get(kind.address, "").rstrip("/"):
+    address = config.forward_address
+    if address and address.rstrip("/") != os.environ.get(kind.address, "").rstrip("/"):
         for key in kind.keys:
             os.environ.pop(key, None)
 
@@ -95,8 +95,8 @@ def open_tracker(run: RunDirectory, config: Config, name: str, state: ForwardSta
         memory=state.memory,
         folder=run.path / state_module.FOLDER,
     )
-    opened: Tracker = importlib.import_module(f"trainers.forward.{name}").Run(target)
-    return opened
+    tracker: Tracker = importlib.import_module(f"trainers.forward.{name}").Run(target)
+    return tracker
 
 
 if __name__ == "__main__":

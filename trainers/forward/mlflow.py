@@ -44,26 +44,26 @@ class Run:
     def _experiment(self, name: str) -> str:
         query = urllib.parse.urlencode({"experiment_name": name})
         try:
-            found = web.ask(f"{self._api}/experiments/get-by-name?{query}", None, self._headers)
-            return str(found["experiment"]["experiment_id"])
+            response = web.ask(f"{self._api}/experiments/get-by-name?{query}", None, self._headers)
+            return str(response["experiment"]["experiment_id"])
         except web.RefusedError as error:
             if error.answer.get("error_code") != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return str(self._post("experiments/create", name=name)["experiment_id"])
 
     def _find(self, experiment: str, key: str) -> str | None:
-        wanted = f"tags.`{KEY_TAG}` = '{key}'"
-        found = self._post("runs/search", experiment_ids=[experiment], filter=wanted, max_results=1)
-        runs = found.get("runs") or []
+        query = f"tags.`{KEY_TAG}` = '{key}'"
+        response = self._post("runs/search", experiment_ids=[experiment], filter=query, max_results=1)
+        runs = response.get("runs") or []
         return str(runs[0]["info"]["run_id"]) if runs else None
 
     def _create(self, experiment: str, target: Target) -> str:
         tags = [{"key": KEY_TAG, "value": target.key}]
         now = int(time.time() * 1000)
-        made = self._post(
+        response = self._post(
             "runs/create", experiment_id=experiment, run_name=target.run_name, start_time=now, tags=tags
         )
-        return str(made["run"]["info"]["run_id"])
+        return str(response["run"]["info"]["run_id"])
 
     def send(self, points: Sequence[Point]) -> None:
         """Store numbers as metrics, and the latest text of each kind as a tag."""
