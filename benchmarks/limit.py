@@ -113,7 +113,7 @@ def _train(case: Case, num_steps: int) -> Figures:
     """Train the model of a case in one process."""
     device = torch.device("cpu")
     torch.set_num_threads(threads.choose(NUM_RANKS, host.num_cores()))
-    devices.keep_what_is_freed()
+    devices.keep_freed_memory()
     torch.manual_seed(SEED)
     chosen = Namespace(model=case.model, model_size=case.size, dataset=case.dataset)
     samples, spec = lesson.load(chosen)
