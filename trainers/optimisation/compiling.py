@@ -16,7 +16,7 @@ from trainers.parallel.strategy import Strategy
 
 NOTHING_COMPILED = "torch compiles no part of this model on this device"
 # torch warms up in the first call, captures in the second and replays from the third.
-NUM_TRIALS_OF_GRAPHS = 3
+NUM_GRAPH_TRIALS = 3
 
 
 def try_compile(
@@ -41,24 +41,24 @@ def try_compile(
 
     network, world = strategy.network, strategy.world
     problem = None
-    with torch.no_grad(), _untouched(network, world.device), strategy.autocast(), strategy.inside_model():
-        is_joined = not objective.needs_other_ranks(network(inputs))
+    with torch.no_grad(), _restore_state(network, world.device), strategy.autocast(), strategy.inside_model():
+        includes_loss = not objective.needs_other_ranks(network(inputs))
     # First try a graph that is split at DDP's buckets, so that each bucket is sent while backward continues.
     # Then try an unsplit graph, because not every model can be split. A single rank sends nothing.
-    for is_cut in (True, False) if world.world_size > 1 else (False,):
+    for is_split in (True, False) if world.world_size > 1 else (False,):
         torch.compiler.reset()
-        dynamo_config.optimize_ddp = is_cut
+        dynamo_config.optimize_ddp = is_split
         network.forward = _compiled_forward(network.forward, objective, backend, cuda_graphs=cuda_graphs)
 
         def loss_of_trial() -> Tensor:
-            if is_joined:
+            if includes_loss:
                 loss: Tensor = network(inputs, targets)
                 return loss
             return objective.training_loss(network(inputs), targets)
 
-        problem = _why_it_fails(strategy, loss_of_trial, cuda_graphs=cuda_graphs)
+        problem = _compile_error(strategy, loss_of_trial, cuda_graphs=cuda_graphs)
         num_failed = world.sum(torch.tensor([float(problem is not None)], device=world.device)).item()
-        strategy.computes_loss = is_joined and num_failed == 0
+        strategy.computes_loss = includes_loss and num_failed == 0
         if num_failed == 0:
             return None
         del network.forward
@@ -94,7 +94,7 @@ def _compiled_forward(
     return forward
 
 
-def _why_it_fails(
+def _compile_error(
     strategy: Strategy, loss_of_trial: Callable[[], Tensor], *, cuda_graphs: bool = False
 ) -> str | None:
     """Run a compiled network forward and backward without side effects; return the error, or None."""
@@ -104,9 +104,9 @@ def _why_it_fails(
     num_before = counters["stats"]["unique_graphs"]
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     counters["inductor"].pop("cudagraph_skips", None)
-    with _untouched(network, strategy.world.device):
+    with _restore_state(network, strategy.world.device):
         try:
-            for _ in range(NUM_TRIALS_OF_GRAPHS if cuda_graphs else 1):
+            for _ in range(NUM_GRAPH_TRIALS if cuda_graphs else 1):
                 with strategy.autocast(), strategy.inside_model():
                     loss = loss_of_trial()
                 # Do not call `loss.backward()`, which runs DDP's hooks; they would miscount with a static
@@ -127,7 +127,7 @@ def uncompiled(config: Config) -> contextlib.AbstractContextManager[object]:
 
 
 @contextlib.contextmanager
-def _untouched(network: nn.Module, device: torch.device) -> Iterator[None]:
+def _restore_state(network: nn.Module, device: torch.device) -> Iterator[None]:
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
