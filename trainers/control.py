@@ -39,7 +39,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: a user asked for it
     """Ends training on all ranks at the same step. Its text is the reason for the stop, if one was given."""
 
 
-def obey(job: Job, command: Command) -> None:
+def execute(job: Job, command: Command) -> None:
     """Carry out a command on this rank.
 
     Raises:
@@ -52,10 +52,10 @@ def obey(job: Job, command: Command) -> None:
 def evaluate_unless_stopped(job: Job) -> None:
     """Evaluate; interrupt the evaluation to stop, and restart it if the stop is refused."""
     while not evaluate(job):
-        _obey_all(job)
+        _execute_all(job)
 
 
-def obey_within_step(job: Job) -> None:
+def check_for_stop(job: Job) -> None:
     """Check for a stop between two micro-batches of a long step. Every rank must call this.
 
     A stop abandons the current step: the state before it is restored and saved, as if the step had not
@@ -67,7 +67,7 @@ def obey_within_step(job: Job) -> None:
     job.observer.go_on_within_step()
     if is_stop_requested:
         with job.step_start.put_back():
-            _obey_all(job)
+            _execute_all(job)
         job.observer.go_on_within_step()
 
 
@@ -76,17 +76,17 @@ def finish(job: Job) -> None:
     job.observer.end_recording("The run has finished.")
     command = job.meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
     if command is not None:
-        obey(job, command)
+        execute(job, command)
     evaluate_unless_stopped(job)
     while not save_and_wait(job, "end"):
         # Training is done but not saved: wait until a user frees space, to keep the model.
         stay_paused(job, "The last checkpoint could not be saved: see the warning, then resume.")
 
 
-def _obey_all(job: Job) -> None:
+def _execute_all(job: Job) -> None:
     """Carry out all waiting commands in order. Returns if none of them is a stop, or the stop is refused."""
     while (command := job.meter.report()) is not None:
-        obey(job, command)
+        execute(job, command)
 
 
 def stay_paused(job: Job, reason: str) -> None:
@@ -98,7 +98,7 @@ def stay_paused(job: Job, reason: str) -> None:
                 message = "The run is already paused."
                 job.reporter.answer(command, step=job.progress.step, accepted=False, message=message)
                 continue
-            obey(job, command)
+            execute(job, command)
             if command.name == "stop":  # refused: the checkpoint could not be saved
                 job.reporter.state("paused", reason)
         message = f"Continuing from step {job.progress.step:,}."
