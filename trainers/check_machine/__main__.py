@@ -38,9 +38,9 @@ def main() -> None:
     runs_dir = options.runs_dir.resolve()
     private_files.begin(runs_dir)
     lifeline.adopt_orphans()
-    patience = CancellableWait()
+    waiter = CancellableWait()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: patience.cancel())
+        signal.signal(number, lambda *_: waiter.cancel())
     check_options = CheckOptions(
         check_id=options.check_id,
         device=options.device,
@@ -49,14 +49,14 @@ def main() -> None:
         job_limit_s=options.job_limit,
     )
     printer = _Json() if options.json else _Text()
-    check = Check(runs_dir, check_options, patience, printer.update)
+    check = Check(runs_dir, check_options, waiter, printer.update)
     try:
         has_passed = check.run()
     except (OSError, ValueError) as error:
         print(f"This machine cannot be checked: {explain(error)}", file=sys.stderr)
         sys.exit(COULD_NOT_BEGIN)
     printer.end(check.to_json(), CheckFiles(runs_dir).report(options.check_id))
-    sys.exit(CANCELLED if patience.is_cancelled else PASSED if has_passed else NOT_PASSED)
+    sys.exit(CANCELLED if waiter.is_cancelled else PASSED if has_passed else NOT_PASSED)
 
 
 def _options() -> argparse.Namespace:

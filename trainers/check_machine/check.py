@@ -20,7 +20,7 @@ from trainers.check_machine.checks.driver import Nvidia, Probe
 from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome, all_passed, compare, summary
 from trainers.check_machine.checks.training import DdpChecks, check_strategy
 from trainers.check_machine.report import Known, scrub
-from trainers.check_machine.scratch import alone, scratch
+from trainers.check_machine.scratch import exclusive_lock, work_folder
 from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles
 from trainers.contract.rundir import RunDirectory, is_run_id
 from trainers.machine import cuda_environment
@@ -72,12 +72,12 @@ class Check:
         self,
         runs_dir: Path,
         options: CheckOptions,
-        patience: CancellableWait,
+        waiter: CancellableWait,
         report_state: Callable[[dict[str, Any], Finding | None], None],
     ) -> None:
         self._runs_dir = runs_dir
         self._options = options
-        self._patience = patience
+        self._waiter = waiter
         self._report = report_state
         self._files = CheckFiles(runs_dir)
         self._findings = {name: Finding(id=name, title=title) for name, title in (_FIRST | _DDP).items()}
@@ -85,7 +85,7 @@ class Check:
         self._probe = Probe()
         self._started_unix_s = time.time()
         self._started = time.monotonic()
-        self._had_company = False
+        self._had_other_runs = False
         self._last_check: dict[str, Any] | None = None
         self._state = "running"
         self._storing_error = ""
@@ -100,9 +100,9 @@ class Check:
             OSError: If the check's folder cannot be created.
         """
         self._runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with alone(self._files):
+        with exclusive_lock(self._files):
             try:
-                with scratch(self._files) as folder, contextlib.closing(self._checks(folder)) as checks:
+                with work_folder(self._files) as folder, contextlib.closing(self._checks(folder)) as checks:
                     for name, check in checks:
                         self._run_check(name, check)
                 self._state = "done"
@@ -138,10 +138,10 @@ class Check:
             "check_id": self._options.check_id,
             "state": self._state,
             "now": now,
-            "device": None if self._devices is None else self._devices.words,
+            "device": None if self._devices is None else self._devices.description,
             "device_kind": None if self._devices is None else self._devices.kind,
             "num_ranks": None if self._devices is None else self._devices.num_ranks,
-            "had_company": self._had_company,
+            "had_company": self._had_other_runs,
             "started_unix_s": self._started_unix_s,
             "took_s": time.monotonic() - self._started,
             "compared_with_unix_s": None if self._last_check is None else self._last_check["started_unix_s"],
@@ -154,7 +154,7 @@ class Check:
         """Yield each check with its ID. The first check determines the strategies."""
         yield "driver", self._check_driver
         yield "file_system", partial(disk.check_file_system, folder)
-        yield "disk", partial(disk.check_disk, folder, self._patience)
+        yield "disk", partial(disk.check_disk, folder, self._waiter)
         problem = self._jobs_problem()
         if self._devices is None or problem:
             for name, finding in list(self._findings.items()):
@@ -162,7 +162,7 @@ class Check:
                     yield name, partial(Outcome.not_checked, problem or "")
             return
         yield "all_reduce", partial(self._check_all_reduce, folder, self._devices)
-        bench = Bench(folder, self._devices, self._patience, self._options.job_limit_s)
+        bench = Bench(folder, self._devices, self._waiter, self._options.job_limit_s)
         try:
             ddp = DdpChecks(bench)
             for name, check in (
@@ -183,7 +183,7 @@ class Check:
         """Check whether torch can use the idle GPUs, and choose the devices of the jobs."""
         gpus = devices.sample(self._options.except_gpus)
         variables = cuda_environment.only(gpu.uuid for gpu in gpus.free)
-        self._probe = driver.ask_torch(variables, self._patience)
+        self._probe = driver.ask_torch(variables, self._waiter)
         if (obstacle := self._probe.obstacle) is not None:
             obstacle = replace(obstacle, reason=scrub(obstacle.reason, self._known))
             self._probe = replace(self._probe, obstacle=obstacle)
@@ -217,10 +217,10 @@ class Check:
             on.kind,
             on.num_ranks,
             on.environment,
-            self._patience,
+            self._waiter,
             limit_s,
         )
-        return Bench(folder, on, self._patience, limit_s).guarded(check)
+        return Bench(folder, on, self._waiter, limit_s).guarded(check)
 
     def _run_check(self, name: str, check: Callable[[], Outcome]) -> None:
         """Run one check and record its outcome and duration."""
@@ -235,12 +235,12 @@ class Check:
             outcome = disk.failure(error)
         except Exception as error:  # noqa: BLE001 - a fault in one check, such as a plugin's, is a finding
             summary_text = "The check itself failed:"
-            said = f"{type(error).__name__}: {explain(error)}"
+            detail = f"{type(error).__name__}: {explain(error)}"
             log = traceback.format_exc()
-            outcome = Outcome.failed(summary_text, REPORT_HINT, said=said, log=log)
-        said = scrub(outcome.said, self._known)[:MAX_DETAIL_CHARS]
+            outcome = Outcome.failed(summary_text, REPORT_HINT, detail=detail, log=log)
+        detail = scrub(outcome.detail, self._known)[:MAX_DETAIL_CHARS]
         outcome = replace(
-            outcome, words=f"{outcome.words} {said}".rstrip(), log=scrub(outcome.log, self._known)
+            outcome, words=f"{outcome.words} {detail}".rstrip(), log=scrub(outcome.log, self._known)
         )
         seconds = time.monotonic() - started
         finding = replace(self._findings[name], **vars(outcome), seconds=seconds)
@@ -256,7 +256,7 @@ class Check:
 
     def _comparison(self, finding: Finding) -> str:
         """Describe how a finding differs from the last check on the same number of devices of this kind."""
-        self._had_company = self._had_company or is_any_run_live(self._runs_dir)
+        self._had_other_runs = self._had_other_runs or is_any_run_live(self._runs_dir)
         if self._last_check is None:
             return ""
         last_finding = next(
@@ -267,7 +267,7 @@ class Check:
             ),
             None,
         )
-        were_both_alone = not self._had_company and self._last_check.get("had_company") is False
+        were_both_alone = not self._had_other_runs and self._last_check.get("had_company") is False
         return compare(finding, last_finding, are_times_comparable=were_both_alone)
 
 

@@ -27,13 +27,13 @@ class Devices:
 
     Attributes:
         uuids: UUIDs of the GPUs for CUDA_VISIBLE_DEVICES; empty for CPU ranks.
-        words: Text with the devices and the reason for the choice.
+        description: Text with the devices and the reason for the choice.
     """
 
     kind: Kind
     num_ranks: int
     uuids: tuple[str, ...] = ()
-    words: str
+    description: str
 
     @property
     def environment(self) -> dict[str, str]:
@@ -126,21 +126,26 @@ def choose(requested: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str
     if requested != "cpu" and free and len(free) >= (num_ranks or 1):
         chosen = free[: num_ranks or len(free)]
         numbers = ", ".join(str(gpu.index) for gpu in chosen)
-        words = f"{_count_text(len(chosen), 'GPU')} ({numbers})"
+        description = f"{_count_text(len(chosen), 'GPU')} ({numbers})"
         if gpus.in_use:
-            words += f"; skipped: {', '.join(gpus.in_use)}"
+            description += f"; skipped: {', '.join(gpus.in_use)}"
         return Devices(
-            kind="cuda", num_ranks=len(chosen), uuids=tuple(gpu.uuid for gpu in chosen), words=words
+            kind="cuda",
+            num_ranks=len(chosen),
+            uuids=tuple(gpu.uuid for gpu in chosen),
+            description=description,
         )
     ranks = num_ranks or CPU_RANKS
-    words = _count_text(ranks, "CPU rank")
+    description = _count_text(ranks, "CPU rank")
     reason = why_no_gpu or ", ".join(gpus.in_use)
     if requested != "cpu" and free:
-        words += f", because that many were requested and only {_count_text(len(free), 'GPU')} can be used"
-        words += f": {reason}" if reason else ""
+        description += (
+            f", because that many were requested and only {_count_text(len(free), 'GPU')} can be used"
+        )
+        description += f": {reason}" if reason else ""
     elif requested != "cpu" and reason:
-        words += f", because no GPU can be used: {reason}"
-    return Devices(kind="cpu", num_ranks=ranks, words=words)
+        description += f", because no GPU can be used: {reason}"
+    return Devices(kind="cpu", num_ranks=ranks, description=description)
 
 
 def newly_occupied(devices: Devices, gpus: GpusNow) -> str | None:

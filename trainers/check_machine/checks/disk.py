@@ -61,7 +61,7 @@ def check_file_system(folder: Path) -> Outcome:
     return Outcome.passed("Locks, owners, permissions and atomic replacement of files work.")
 
 
-def check_disk(folder: Path, patience: CancellableWait) -> Outcome:
+def check_disk(folder: Path, waiter: CancellableWait) -> Outcome:
     """Measure the speeds of writing and reading, and the time to replace a small file, with fsync.
 
     Raises:
@@ -75,8 +75,8 @@ def check_disk(folder: Path, patience: CancellableWait) -> Outcome:
         )
     path = folder / "speed.bin"
     try:
-        num_bytes, write_s = _write(path, min(MAX_BYTES, free_bytes // 2), patience)
-        read_s, was_in_memory = _read(path, patience)
+        num_bytes, write_s = _write(path, min(MAX_BYTES, free_bytes // 2), waiter)
+        read_s, was_in_memory = _read(path, waiter)
     finally:
         path.unlink(missing_ok=True)
     started = time.perf_counter()
@@ -90,38 +90,38 @@ def check_disk(folder: Path, patience: CancellableWait) -> Outcome:
         Value(name="reading", value=read, unit="bytes/s", is_compared=not was_in_memory),
         Value(name="a small file", value=small_file_s, unit="s"),
     )
-    words = (
+    message = (
         f"A checkpoint of 1 GB takes about {1e9 / written:.1f} s to write; replacing a small file such as "
         f"status.json takes {1e3 * small_file_s:.1f} ms."
     )
     hint = ""
     if written < SLOW_BYTES_PER_S or small_file_s > SLOW_SMALL_FILE_S:
         hint = "This disk is slow: choose a local disk with --runs-dir, or save less often."
-    return Outcome.passed(words, values=values, hint=hint)
+    return Outcome.passed(message, values=values, hint=hint)
 
 
 def failure(error: OSError) -> Outcome:
     """Return the outcome for a file that could not be written or read."""
     if error.errno in _NO_SPACE:
-        words = "A file could not be written because the disk is full or its quota is used up."
-        return Outcome.failed(words, FREE_SPACE_HINT)
+        message = "A file could not be written because the disk is full or its quota is used up."
+        return Outcome.failed(message, FREE_SPACE_HINT)
     return Outcome.failed(f"A file could not be written or read: {error.strerror}.", REPORT_HINT)
 
 
-def _write(path: Path, max_bytes: int, patience: CancellableWait) -> tuple[int, float]:
+def _write(path: Path, max_bytes: int, waiter: CancellableWait) -> tuple[int, float]:
     """Write a file until the time or size limit, with fsync; return the number of bytes and the seconds."""
     # Use random bytes, which the file system cannot compress.
     block = os.urandom(BLOCK_BYTES)
     num_bytes, started = 0, time.perf_counter()
     with path.open("xb", buffering=0) as file:
         while num_bytes < max_bytes and time.perf_counter() - started < MAX_WRITE_S:
-            patience.raise_if_cancelled()
+            waiter.raise_if_cancelled()
             num_bytes += file.write(block)
             os.fsync(file.fileno())
     return num_bytes, time.perf_counter() - started
 
 
-def _read(path: Path, patience: CancellableWait) -> tuple[float, bool]:
+def _read(path: Path, waiter: CancellableWait) -> tuple[float, bool]:
     """Read the file; return the seconds, and whether it may have been read from the page cache."""
     was_in_memory = not hasattr(os, "posix_fadvise")
     with path.open("rb", buffering=0) as file:
@@ -129,5 +129,5 @@ def _read(path: Path, patience: CancellableWait) -> tuple[float, bool]:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         started = time.perf_counter()
         while file.read(BLOCK_BYTES):
-            patience.raise_if_cancelled()
+            waiter.raise_if_cancelled()
     return time.perf_counter() - started, was_in_memory

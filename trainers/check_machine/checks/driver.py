@@ -57,7 +57,7 @@ class Nvidia:
         return Nvidia(num_cards=cards, problem=hardware.nvml_problem(), driver=driver, cuda=cuda)
 
 
-def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
+def ask_torch(variables: Mapping[str, str], waiter: CancellableWait) -> Probe:
     """Run a process with torch and read its report.
 
     Raises:
@@ -67,7 +67,7 @@ def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
         output, errors = folder / "said.jsonl", folder / "errors.log"
         command = [sys.executable, *PROBE]
         try:
-            exit_code = patience.run("torch", command, variables, output, errors, PROBE_LIMIT_S)
+            exit_code = waiter.run("torch", command, variables, output, errors, PROBE_LIMIT_S)
         except TooLateError:
             return Probe(error=f"it did not report within {PROBE_LIMIT_S:.0f} s.")
         # Plugins may print and libraries may warn before and after the report.
@@ -94,18 +94,18 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> tuple[Outcome, str 
     """
     if probe.error is not None:
         hint = "Reinstall torch: pip install -r requirements.txt in this checkout's environment."
-        outcome = Outcome.failed("torch cannot be used at all:", hint, said=probe.error)
+        outcome = Outcome.failed("torch cannot be used at all:", hint, detail=probe.error)
         return outcome, "torch cannot be imported"
     wheel = f"torch {probe.torch}" + (f", built for CUDA {probe.cuda}" if probe.cuda else ", for CPUs only")
     if nvidia.num_cards == 0:
         return Outcome.skipped(f"This machine has no NVIDIA card; {wheel}."), None
     cards = f"{nvidia.num_cards} NVIDIA card{'' if nvidia.num_cards == 1 else 's'}"
     if nvidia.problem is not None:
-        words, hint = _NO_DRIVER.get(nvidia.problem, _NO_ANSWER)
-        return Outcome.failed(f"{cards}, but {words}.", hint), words
+        message, hint = _NO_DRIVER.get(nvidia.problem, _NO_ANSWER)
+        return Outcome.failed(f"{cards}, but {message}.", hint), message
     versions_text = f"{cards}, driver {nvidia.driver}, which supports CUDA up to {nvidia.cuda}; {wheel}"
     if (obstacle := probe.obstacle) is not None:
-        return Outcome.failed(f"{versions_text}.", obstacle.remedy, said=obstacle.reason), obstacle.reason
+        return Outcome.failed(f"{versions_text}.", obstacle.remedy, detail=obstacle.reason), obstacle.reason
     if probe.cuda is None:
         hint = f"Install a torch that was built for GPUs: {installation.torch_for_gpus()}."
         return Outcome.failed(f"{versions_text}.", hint), "torch was built for CPUs only"

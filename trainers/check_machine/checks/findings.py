@@ -45,8 +45,8 @@ class Outcome:
 
     Attributes:
         words: The result, as a sentence.
-        said: External text after the words, such as an error or a driver's message. Private data is removed,
-            as in the log.
+        detail: External text after the words, such as an error or a driver's message. Private data is
+            removed, as in the log.
         hint: Remedy; empty if none is needed.
         values: Measured values.
         log: End of the processes' output; only for failures.
@@ -54,30 +54,30 @@ class Outcome:
 
     state: State = "waiting"
     words: str = ""
-    said: str = ""
+    detail: str = ""
     hint: str = ""
     values: tuple[Value, ...] = ()
     log: str = ""
 
     @staticmethod
-    def passed(words: str, *, values: tuple[Value, ...] = (), hint: str = "") -> Outcome:
+    def passed(message: str, *, values: tuple[Value, ...] = (), hint: str = "") -> Outcome:
         """Return a passed check."""
-        return Outcome(state="passed", words=words, values=values, hint=hint)
+        return Outcome(state="passed", words=message, values=values, hint=hint)
 
     @staticmethod
-    def failed(words: str, hint: str, *, said: str = "", log: str = "") -> Outcome:
+    def failed(message: str, hint: str, *, detail: str = "", log: str = "") -> Outcome:
         """Return a failed check with a remedy."""
-        return Outcome(state="failed", words=words, said=said, hint=hint, log=log)
+        return Outcome(state="failed", words=message, detail=detail, hint=hint, log=log)
 
     @staticmethod
-    def not_checked(words: str, hint: str = "") -> Outcome:
+    def not_checked(message: str, hint: str = "") -> Outcome:
         """Return a check that could not be run."""
-        return Outcome(state="not_checked", words=words, hint=hint)
+        return Outcome(state="not_checked", words=message, hint=hint)
 
     @staticmethod
-    def skipped(words: str) -> Outcome:
+    def skipped(message: str) -> Outcome:
         """Return a check that does not apply to this machine."""
-        return Outcome(state="skipped", words=words)
+        return Outcome(state="skipped", words=message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +95,9 @@ class Finding(Outcome):
     compared: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding as JSON values, with `said` appended to the words."""
+        """Return the finding as JSON values, with `detail` appended to the words."""
         content = asdict(self)
-        del content["said"]
+        del content["detail"]
         return content
 
 

@@ -27,11 +27,11 @@ Result = TypeVar("Result")
 
 
 class JobError(Exception):
-    """A job failed; `said` is the job's own error."""
+    """A job failed; `detail` is the job's own error."""
 
-    def __init__(self, words: str, said: str = "") -> None:
-        super().__init__(words)
-        self.said = said
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
 
 
 class Job:
@@ -45,13 +45,13 @@ class Job:
         self,
         run: RunDirectory,
         variables: Mapping[str, str],
-        patience: CancellableWait,
+        waiter: CancellableWait,
         *,
         limit_s: float,
         resume_step: int | None = None,
     ) -> None:
         self.run = run
-        self._patience = patience
+        self._waiter = waiter
         self._limit_s = limit_s
         self._deadline = time.monotonic() + limit_s
         self._events: list[Event] = []
@@ -105,10 +105,10 @@ class Job:
         """
         command_id = self.run.append_command(name, **arguments)
 
-        def answer() -> Event | None:
+        def find_answer() -> Event | None:
             return next((event for event in self.events("command") if event["id"] == command_id), None)
 
-        answer_event = self._wait(f"an answer to {name}", answer)
+        answer_event = self._wait(f"an answer to {name}", find_answer)
         if not answer_event["accepted"]:
             raise JobError(f"The job refused the command {name}:", answer_event["message"])
         return answer_event
@@ -121,10 +121,10 @@ class Job:
             CancelledError: If a user cancels the check.
         """
 
-        def saved() -> Event | None:
+        def find_event() -> Event | None:
             return next((event for event in self.events("checkpoint") if event["step"] == step), None)
 
-        return self._wait(f"the checkpoint of step {step:,}", saved)
+        return self._wait(f"the checkpoint of step {step:,}", find_event)
 
     def wait_for_end(self) -> Status:
         """Wait until the job ends, and return its final status.
@@ -174,7 +174,7 @@ class Job:
             return result
 
         try:
-            return self._patience.wait(description, poll, self._deadline)
+            return self._waiter.wait(description, poll, self._deadline)
         except TooLateError:
             raise JobError(
                 f"The job hung and was killed: waited {self._limit_s:g} s for {description}."

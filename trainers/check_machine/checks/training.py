@@ -59,8 +59,8 @@ class DdpChecks:
             Value(name=f"start to step {NUM_STEPS:,}", value=start_s, unit="s"),
             Value(name="training paused", value=saved["stall_s"], unit="s", is_compared=False),
         )
-        words = f"Saved at step {saved['step']:,} during training, and every file is complete."
-        return Outcome.passed(words, values=values)
+        message = f"Saved at step {saved['step']:,} during training, and every file is complete."
+        return Outcome.passed(message, values=values)
 
     def kill(self) -> Outcome:
         """Kill a rank with SIGKILL; check that the run names it and that no process remains."""
@@ -74,7 +74,7 @@ class DdpChecks:
         os.kill(pid, signal.SIGKILL)
         killed_at = time.monotonic()
         status = job.wait_for_end()
-        took_s = time.monotonic() - killed_at
+        elapsed_s = time.monotonic() - killed_at
         self._interrupted_losses.append(job.losses)
         error = (job.events("error") or [{}])[-1]
         if status.state != "failed" or (error.get("code"), error.get("rank")) != ("rank_killed", rank):
@@ -84,8 +84,10 @@ class DdpChecks:
         if survivors := job.end():
             return self._bench.failed(f"{len(survivors)} processes of the job could not be killed.")
         self._bench.done()
-        words = f"Rank {rank} was killed (SIGKILL): reported after {took_s:.1f} s, and no process remained."
-        return Outcome.passed(words, values=(Value(name="kill to end", value=took_s, unit="s"),))
+        message = (
+            f"Rank {rank} was killed (SIGKILL): reported after {elapsed_s:.1f} s, and no process remained."
+        )
+        return Outcome.passed(message, values=(Value(name="kill to end", value=elapsed_s, unit="s"),))
 
     def resume(self) -> Outcome:
         """Resume from the checkpoint."""
@@ -107,12 +109,12 @@ class DdpChecks:
             return Outcome.not_checked("There is no job to stop.")
         stopped_at = time.monotonic()
         step = self._bench.stop(job)
-        took_s = time.monotonic() - stopped_at
+        elapsed_s = time.monotonic() - stopped_at
         self._interrupted_losses.append(job.losses)
         self._stopped_step = step
         self._bench.done()
-        words = f"Stopped at step {step:,} and saved; the last process ended after {took_s:.1f} s."
-        return Outcome.passed(words, values=(Value(name="Stop to end", value=took_s, unit="s"),))
+        message = f"Stopped at step {step:,} and saved; the last process ended after {elapsed_s:.1f} s."
+        return Outcome.passed(message, values=(Value(name="Stop to end", value=elapsed_s, unit="s"),))
 
     def exact(self) -> Outcome:
         """Train without interruption, and compare all losses and weights bit by bit."""
@@ -131,17 +133,17 @@ class DdpChecks:
         if weights_digest(job.run, step) != weights_digest(self._run, step):
             return self._bench.failed(f"The losses are equal, but the weights of step {step:,} differ.")
         self._bench.done()
-        words = (
+        message = (
             f"All losses, and the weights of step {step:,}, equal those of an uninterrupted run bit by bit."
         )
-        return Outcome.passed(words)
+        return Outcome.passed(message)
 
 
-def first_difference(undisturbed: Losses, others: list[Losses]) -> int | None:
+def first_difference(undisturbed: Losses, interrupted: list[Losses]) -> int | None:
     """Return the first step at which a loss differs in any bit from the undisturbed run's, or None."""
     steps = [
         step
-        for losses in others
+        for losses in interrupted
         for step, loss in losses.items()
         if step in undisturbed and loss != undisturbed[step]
     ]

@@ -17,7 +17,7 @@ from trainers.check_machine.checks.devices import GpusNow
 from trainers.check_machine.checks.driver import Probe
 from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome
 from trainers.check_machine.checks.job import LOG_END_BYTES, log_ends
-from trainers.check_machine.scratch import alone, scratch
+from trainers.check_machine.scratch import exclusive_lock, work_folder
 from trainers.contract import config as config_module
 from trainers.contract import rundir
 from trainers.contract.check_files import MOST_KEPT, CheckFiles
@@ -204,10 +204,13 @@ def test_scratch_is_one_checks_alone_and_leftovers_of_a_killed_one_are_removed(t
     files = CheckFiles(tmp_path)
     files.work.mkdir(parents=True)
     (files.work / "left by a killed check").write_text("x")
-    with alone(files), scratch(files) as folder:
+    with exclusive_lock(files), work_folder(files) as folder:
         assert list(folder.iterdir()) == []
         (folder / "run").mkdir()
-        with pytest.raises(ValueError, match="a check of this machine is already running"), alone(files):
+        with (
+            pytest.raises(ValueError, match="a check of this machine is already running"),
+            exclusive_lock(files),
+        ):
             pass
         assert (folder / "run").is_dir(), "who is refused removes nothing of the other"
     assert [path.name for path in files.folder.iterdir()] == ["lock"]
@@ -217,7 +220,7 @@ def test_a_run_that_goes_on_is_noticed_and_the_scratch_folder_is_no_run(tmp_path
     run = rundir.create(tmp_path, config_module.parse({}))
     (tmp_path / "stray").write_text("no folder")
     files = CheckFiles(tmp_path)
-    with alone(files), scratch(files):
+    with exclusive_lock(files), work_folder(files):
         assert not is_any_run_live(tmp_path)
         lock = run.acquire_lock()
         assert is_any_run_live(tmp_path)
