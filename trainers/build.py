@@ -104,7 +104,7 @@ def build_job(
         else start.begin(network, spec, build_for, train, validation, loads=resume_step is None)
     )
     num_parameters = sum(parameter.numel() for parameter in network.parameters())
-    num_trained = sum(each.numel() for each in network.parameters() if each.requires_grad)
+    num_trained = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
     log.info("%s: %d training samples", config.dataset, len(train))
     log.info("%s: %d parameters, of which %d are trained", config.model, num_parameters, num_trained)
 
@@ -322,10 +322,10 @@ def _report_warnings(config: Config, world: World, reporter: NullReporter) -> No
     if world.device.type == "cuda" and torch.version.hip is None:
         properties = torch.cuda.get_device_properties(world.device)
         capability = (properties.major, properties.minor)
-        found = hardware.precision_obstacle(config.precision, properties.name, capability)
-        if found is not None:
+        precision_obstacle = hardware.precision_obstacle(config.precision, properties.name, capability)
+        if precision_obstacle is not None:
             code = "tf32_idle" if config.precision == "tf32" else "bf16_emulated"
-            reporter.warning(code, found.reason, found.remedy)
+            reporter.warning(code, precision_obstacle.reason, precision_obstacle.remedy)
     if config.precision == "bf16" and world.device.type == "cpu" and host.has_bf16() is False:
         reporter.warning(
             "bf16_emulated",

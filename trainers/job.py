@@ -288,7 +288,7 @@ def take_sample(job: Job) -> None:
     network = job.strategy.network
     network.eval()
     try:
-        with compiling.uncompiled(job.config):
+        with compiling.disable_compilation(job.config):
             sample = registry.task(job.spec.task).sample(
                 job.strategy.scores,
                 job.spec,

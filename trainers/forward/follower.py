@@ -101,7 +101,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def only_follower(run: RunDirectory, tracker: str) -> Iterator[bool]:
+def lock_follower(run: RunDirectory, tracker: str) -> Iterator[bool]:
     """Hold the lock of this run and tracker; yield False if another follower holds it.
 
     Waits a few seconds, because the follower of an earlier start may be about to exit.

@@ -27,7 +27,7 @@ class Run:
     """A run of an MLflow server, found again by a tag with its key."""
 
     def __init__(self, target: Target) -> None:
-        base, login = web.without_password((target.address or DEFAULT_ADDRESS).rstrip("/"))
+        base, login = web.split_password((target.address or DEFAULT_ADDRESS).rstrip("/"))
         self._api = f"{base}/api/2.0/mlflow"
         self._headers = login | _authorization()
         experiment = self._experiment(target.project)
@@ -44,7 +44,7 @@ class Run:
     def _experiment(self, name: str) -> str:
         query = urllib.parse.urlencode({"experiment_name": name})
         try:
-            response = web.ask(f"{self._api}/experiments/get-by-name?{query}", None, self._headers)
+            response = web.send_request(f"{self._api}/experiments/get-by-name?{query}", None, self._headers)
             return str(response["experiment"]["experiment_id"])
         except web.RefusedError as error:
             if error.answer.get("error_code") != "RESOURCE_DOES_NOT_EXIST":
@@ -87,11 +87,11 @@ class Run:
         self._post("runs/log-batch", run_id=self._run_id, **items)
 
     def _post(self, path: str, **body: Any) -> dict[str, Any]:
-        return web.ask(f"{self._api}/{path}", body, self._headers)
+        return web.send_request(f"{self._api}/{path}", body, self._headers)
 
 
 def _authorization() -> dict[str, str]:
     token, user = os.environ.get("MLFLOW_TRACKING_TOKEN"), os.environ.get("MLFLOW_TRACKING_USERNAME")
     if user:
-        return web.basic(f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}")
+        return web.basic_authorization(f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}")
     return {"Authorization": f"Bearer {token}"} if token else {}

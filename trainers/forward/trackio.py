@@ -23,7 +23,7 @@ class Run:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        base, login = web.without_password(target.address.rstrip("/"))
+        base, login = web.split_password(target.address.rstrip("/"))
         self._url = f"{base}/api/bulk_log" if base else ""
         self.where = base or f"trackio show --project {target.project}"
         token = os.environ.get("TRACKIO_WRITE_TOKEN", "")
@@ -52,7 +52,7 @@ class Run:
             for point, log_id in zip(points, self._ids(points), strict=True)
         ]
         arguments = dict.fromkeys(("logs", "hf_token")) | {"logs": logs}
-        response = web.ask(self._url, {"args": [], "kwargs": arguments}, self._headers)
+        response = web.send_request(self._url, {"args": [], "kwargs": arguments}, self._headers)
         if response.get("error"):
             raise ValueError(f"{self._url} answered: {response['error']}")
 

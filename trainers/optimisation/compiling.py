@@ -50,13 +50,13 @@ def try_compile(
         dynamo_config.optimize_ddp = is_split
         network.forward = _compiled_forward(network.forward, objective, backend, cuda_graphs=cuda_graphs)
 
-        def loss_of_trial() -> Tensor:
+        def compute_trial_loss() -> Tensor:
             if includes_loss:
                 loss: Tensor = network(inputs, targets)
                 return loss
             return objective.training_loss(network(inputs), targets)
 
-        problem = _compile_error(strategy, loss_of_trial, cuda_graphs=cuda_graphs)
+        problem = _compile_error(strategy, compute_trial_loss, cuda_graphs=cuda_graphs)
         num_failed = world.sum(torch.tensor([float(problem is not None)], device=world.device)).item()
         strategy.computes_loss = includes_loss and num_failed == 0
         if num_failed == 0:
@@ -66,7 +66,7 @@ def try_compile(
 
 
 def _compiled_forward(
-    scores_of: Callable[[Tensor], Any],
+    compute_scores: Callable[[Tensor], Any],
     objective: Objective,
     backend: str | Callable[..., Any],
     *,
@@ -74,14 +74,14 @@ def _compiled_forward(
 ) -> Callable[..., Any]:
     """Return a forward pass that returns scores or, given targets, the mean loss from one joint graph."""
 
-    def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
-        return objective.training_loss(scores_of(inputs), targets)
+    def compute_loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        return objective.training_loss(compute_scores(inputs), targets)
 
     # One graph per batch size, because after the smaller last batch of an epoch, torch would use a graph with
     # dynamic shapes, which costs more host time in each step. Evaluation uses more sizes.
     mode = "reduce-overhead" if cuda_graphs else None
-    compiled_loss = torch.compile(loss_of, backend=backend, mode=mode, dynamic=False)
-    compiled_scores = torch.compile(scores_of, backend=backend)
+    compiled_loss = torch.compile(compute_loss, backend=backend, mode=mode, dynamic=False)
+    compiled_scores = torch.compile(compute_scores, backend=backend)
 
     def forward(inputs: Tensor, targets: Tensor | None = None) -> Any:
         if targets is None:
@@ -95,7 +95,7 @@ def _compiled_forward(
 
 
 def _compile_error(
-    strategy: Strategy, loss_of_trial: Callable[[], Tensor], *, cuda_graphs: bool = False
+    strategy: Strategy, compute_trial_loss: Callable[[], Tensor], *, cuda_graphs: bool = False
 ) -> str | None:
     """Run a compiled network forward and backward without side effects; return the error, or None."""
     from torch._dynamo.utils import counters
@@ -108,7 +108,7 @@ def _compile_error(
         try:
             for _ in range(NUM_GRAPH_TRIALS if cuda_graphs else 1):
                 with strategy.autocast(), strategy.inside_model():
-                    loss = loss_of_trial()
+                    loss = compute_trial_loss()
                 # Do not call `loss.backward()`, which runs DDP's hooks; they would miscount with a static
                 # graph.
                 torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -121,7 +121,7 @@ def _compile_error(
     return None if counters["stats"]["unique_graphs"] > num_before else NOTHING_COMPILED
 
 
-def uncompiled(config: Config) -> contextlib.AbstractContextManager[object]:
+def disable_compilation(config: Config) -> contextlib.AbstractContextManager[object]:
     """Return a context in which compiled functions run in eager mode and nothing is compiled."""
     return torch.compiler.set_stance("force_eager") if config.compile else contextlib.nullcontext()
 

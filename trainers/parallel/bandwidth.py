@@ -44,7 +44,7 @@ class Measurement:
 
 def warm_up(world: World) -> None:
     """Run untimed all-reduces so that connections are set up. Every rank must call it."""
-    values, _ = numbers_to_add(SIZES_BYTES[0] // BYTES_PER_ELEMENT, world)
+    values, _ = make_test_values(SIZES_BYTES[0] // BYTES_PER_ELEMENT, world)
     for _ in range(NUM_FIRST_WARM_UPS):
         world.sum(values.clone())
 
@@ -55,12 +55,12 @@ def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measuremen
     Raises:
         ValueError: if a sum is wrong.
     """
-    mine, expected = numbers_to_add(size_bytes // BYTES_PER_ELEMENT, world)
-    values = mine.clone()
-    warm_up_s = min(_timed_all_reduce(values, mine, world) for _ in range(NUM_WARM_UPS))
+    source, expected = make_test_values(size_bytes // BYTES_PER_ELEMENT, world)
+    values = source.clone()
+    warm_up_s = min(_timed_all_reduce(values, source, world) for _ in range(NUM_WARM_UPS))
     # All ranks must use the same number: otherwise a rank waits forever in an all-reduce.
     num_repetitions = repetitions_in_time(_slowest(warm_up_s, world), time_per_size_s)
-    times_s = [_timed_all_reduce(values, mine, world) for _ in range(num_repetitions)]
+    times_s = [_timed_all_reduce(values, source, world) for _ in range(num_repetitions)]
     if not torch.equal(values, expected):
         raise ValueError(
             f"an all-reduce of {len(values):,} numbers returned a wrong sum on rank {world.rank}"
@@ -85,7 +85,7 @@ def bus_factor(num_ranks: int) -> float:
     return 2 * (num_ranks - 1) / num_ranks
 
 
-def numbers_to_add(num_elements: int, world: World) -> tuple[Tensor, Tensor]:
+def make_test_values(num_elements: int, world: World) -> tuple[Tensor, Tensor]:
     """Return this rank's values and their sum over all ranks; integers, so that the sum is exact."""
     pattern = torch.arange(1, PATTERN_LENGTH + 1, dtype=torch.float32, device=world.device)
     ramp = pattern.repeat(math.ceil(num_elements / PATTERN_LENGTH))[:num_elements]

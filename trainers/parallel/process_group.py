@@ -51,13 +51,13 @@ class World:
     def is_main(self) -> bool:
         return self.rank == 0
 
-    def groups_of(self, ranks_of_groups: list[list[int]]) -> dist.ProcessGroup:
+    def create_groups(self, ranks_by_group: list[list[int]]) -> dist.ProcessGroup:
         """Create process groups with this job's timeout, on every rank; return the one of this rank.
 
         torch's default timeout is 10 minutes (NCCL) or 30 minutes (gloo).
         """
         group: dist.ProcessGroup
-        group, _ = dist.new_subgroups_by_enumeration(ranks_of_groups, timeout=self.timeout)
+        group, _ = dist.new_subgroups_by_enumeration(ranks_by_group, timeout=self.timeout)
         return group
 
     def use_device(self) -> None:

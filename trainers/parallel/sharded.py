@@ -95,7 +95,7 @@ class ShardedStrategy(Strategy):
         gradients_by_copies: dict[int, list[Tensor]] = {}
         for parameter in self._with_gradients():
             assert parameter.grad is not None
-            num_copies = 1 if self.owns_plain else num_copies_of(parameter.grad, world_size)
+            num_copies = 1 if self.owns_plain else count_copies(parameter.grad, world_size)
             gradients_by_copies.setdefault(num_copies, []).append(local_shard(parameter.grad))
         total = torch.zeros((), device=self.world.device)
         # one foreach call per group instead of a kernel per tensor
@@ -161,7 +161,7 @@ def _local_shard_with_gradient(parameter: Tensor) -> Tensor:
     return shard
 
 
-def num_copies_of(tensor: Tensor, world_size: int) -> int:
+def count_copies(tensor: Tensor, world_size: int) -> int:
     """Return the number of ranks that hold the same shard."""
     if not is_dtensor(tensor):
         return world_size

@@ -123,7 +123,7 @@ class Loss(Protocol):
 Criterion = Callable[[Any, Tensor, float], Tensor]
 
 
-def weighted(loss: Tensor, weight: float) -> Tensor:
+def apply_weight(loss: Tensor, weight: float) -> Tensor:
     """Return a mean loss times a micro-batch's weight. A weight of 1, for a whole batch, changes no bits."""
     return loss if weight == 1.0 else loss * weight
 
@@ -363,12 +363,12 @@ class Strategy:
         """Return a function for a share of the step's loss: criterion(model(inputs), targets) * weight."""
         model, own_criterion = self.model, self.criterion(criterion)
 
-        def loss_of(inputs: Tensor, targets: Tensor, weight: float) -> Loss:
+        def compute_loss(inputs: Tensor, targets: Tensor, weight: float) -> Loss:
             if self.computes_loss:
-                return weighted(model(inputs, targets), weight)
+                return apply_weight(model(inputs, targets), weight)
             return own_criterion(model(inputs), targets, weight)
 
-        return loss_of
+        return compute_loss
 
     def scores(self, inputs: Tensor) -> Tensor:
         """Return the model's output for evaluation and samples, on every rank."""

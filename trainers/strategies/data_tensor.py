@@ -43,7 +43,7 @@ class DataTensor(FullySharded):
         from torch.distributed.device_mesh import DeviceMesh
 
         ranks = torch.arange(self.world.world_size).view(self.num_replicas, -1)
-        groups = [self.world.groups_of(rank_grid.tolist()) for rank_grid in (ranks.T, ranks)]
+        groups = [self.world.create_groups(rank_grid.tolist()) for rank_grid in (ranks.T, ranks)]
         mesh = DeviceMesh.from_group(
             groups, self.world.device.type, mesh=ranks, mesh_dim_names=("data", "tensor")
         )

@@ -26,13 +26,13 @@ from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from trainers.contract import code as code_module
-from trainers.contract import fence, rundir, tickets  # noqa: F401 - see `make_way`
+from trainers.contract import fence, rundir, tickets  # noqa: F401 - see `hide_own_package`
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY, redirect_output
 from trainers.machine.lifeline import die_with_parent
-from trainers.watch import collector, loops, session, settings, spool  # noqa: F401 - see `make_way`
+from trainers.watch import collector, loops, session, settings, spool  # noqa: F401 - see `hide_own_package`
 from trainers.watch.settings import STORE, SUPERVISED, Settings
 
 _OWN_FILES = str(Path(__file__).parent)
@@ -70,7 +70,7 @@ def main() -> NoReturn:
     package = _package_of(entry, script_settings.code_dir)
     if package:
         sys.path.insert(0, str(script_settings.code_dir))
-    make_way()
+    hide_own_package()
     session.begin(script_settings)
     if rank <= 0:
         append_state(run, "starting", f"Running {entry.name}.")
@@ -155,7 +155,7 @@ def prepare_path(entry: Path) -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def make_way() -> None:
+def hide_own_package() -> None:
     """Make the script import its own package `trainers` instead of this project's package. From here on,
     `from trainers.x import y` finds this project's module only if `trainers.x` or the module y is already
     imported.

@@ -163,10 +163,10 @@ class Collector:
         for rank_rows, num_samples in zip(steps, step_samples, strict=True):
             row = rank_rows[0]
             self.step = int(row.step)
-            losses = [each.loss for each in rank_rows]
+            losses = [rank_row.loss for rank_row in rank_rows]
             self._review.add_step(self.step, losses)
             known_losses = [loss for loss in losses if not math.isnan(loss)]
-            lr, norm = [None if math.isnan(each) else each for each in (row.lr, row.grad_norm)]
+            lr, norm = [None if math.isnan(value) else value for value in (row.lr, row.grad_norm)]
             self._add(
                 "step",
                 {
@@ -201,7 +201,7 @@ class Collector:
             hashes[rank] = note["hash"]
             if len(hashes) == self.num_ranks:
                 del self._fingerprints[key]
-                ordered = [hashes[each] for each in range(self.num_ranks)]
+                ordered = [hashes[number] for number in range(self.num_ranks)]
                 self._review.add_fingerprints(note, ordered)
                 fields = {"step": note["step"], "hashes": ordered, "distances": [None] * self.num_ranks}
                 self._add("fingerprints", fields)

@@ -163,7 +163,7 @@ class Details:
         if not self._recorder.is_outermost(optimizer):
             return
         self._read_collectives()
-        gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
+        gradients = [parameter.grad for parameter in parameters_of(optimizer) if parameter.grad is not None]
         reduced = [size for name, size in self._collectives if "reduce" in name or name == "all-gather"]
         self.note(
             "stepped",
@@ -172,7 +172,7 @@ class Details:
             after=_weights_hash(optimizer),
             used=math.fsum(map(_projection, gradients)),
             local=self._local_gradient_sum,
-            gradient_bytes=sum(each.numel() * each.element_size() for each in gradients),
+            gradient_bytes=sum(gradient.numel() * gradient.element_size() for gradient in gradients),
             reduced=reduced,
             losses=self._losses,
             criteria=self._criteria,

@@ -56,9 +56,9 @@ def num_steps(frame: FrameType | None) -> int | None:
             is_else = block_frame.f_lineno > (block.body[-1].end_lineno or 0)
             conditions.append((block.test, is_else))
             continue
-        earlier_statements = (each for each in block.body if (each.end_lineno or 0) < block_frame.f_lineno)
-        guards = (each for each in earlier_statements if isinstance(each, ast.If))
-        conditions += [(each.test, True) for each in guards if isinstance(each.body[-1], ast.Continue)]
+        earlier_statements = (node for node in block.body if (node.end_lineno or 0) < block_frame.f_lineno)
+        guards = (node for node in earlier_statements if isinstance(node, ast.If))
+        conditions += [(guard.test, True) for guard in guards if isinstance(guard.body[-1], ast.Continue)]
         lengths = [_loop_length(block, block_frame, with_loaders=True), None]
         if limit is not None and _assigns(
             block, counter
@@ -67,8 +67,8 @@ def num_steps(frame: FrameType | None) -> int | None:
         if limit is None:
             counter, lengths[1] = _until_break(block, block_frame)
         for condition in conditions:
-            lengths = [each and _num_true(*condition, block, block_frame, each) for each in lengths]
-        length, steps_to_break = (each and number and each * number for each in lengths)
+            lengths = [size and _num_true(*condition, block, block_frame, size) for size in lengths]
+        length, steps_to_break = (size and number and size * number for size in lengths)
         number, limit, conditions, num_loops = length, steps_to_break or limit, [], num_loops + 1
     return _minimum(number, limit) if num_loops else None
 
@@ -179,10 +179,10 @@ def _loop_length(
         if (
             isinstance(iterable, list | tuple)
             and iterable
-            and all(hasattr(each, "param_groups") for each in iterable)
+            and all(hasattr(item, "param_groups") for item in iterable)
         ):
             return 1  # a loop over optimizers: the steps of the first one count
-        is_loader = with_loaders and any(each.__name__ == "DataLoader" for each in type(iterable).__mro__)
+        is_loader = with_loaders and any(kind.__name__ == "DataLoader" for kind in type(iterable).__mro__)
         return len(iterable) if type(iterable) is range or is_loader else None
     except _NOT_FOUND:
         return None

@@ -277,9 +277,9 @@ class Recorder:
         loss, self.unscaled = (tensors if self.unscaled is None else self.unscaled), None
         losses = (loss,) if isinstance(loss, Tensor) else loss
         self._losses_read, self.read_keys = self._losses, ()
-        for each in losses:
-            if isinstance(each, Tensor) and each.numel() == 1:
-                self._add_loss(each)
+        for value in losses:
+            if isinstance(value, Tensor) and value.numel() == 1:
+                self._add_loss(value)
         if self._gpu is not None:
             self._mark("forward")
         if self._is_without_grad:
@@ -684,10 +684,10 @@ class Recorder:
             self.note_model(module, "none")
         modules = () if self.model is None else self.model.modules()
         # With FSDP 1, parameters are a rank's own shards, as plain tensors.
-        self._has_flat_shards = any(type(each).__name__ == "FullyShardedDataParallel" for each in modules)
+        self._has_flat_shards = any(type(layer).__name__ == "FullyShardedDataParallel" for layer in modules)
         group = optimizer.param_groups[0]
         sizes = [
-            sum(each.numel() for each in parameter_group["params"])
+            sum(parameter.numel() for parameter in parameter_group["params"])
             for parameter_group in optimizer.param_groups
         ]
         self._num_weights = sum(sizes)
@@ -1021,11 +1021,11 @@ def _mesh_size(parameter: Any) -> int:
 def _is_tensor_parallel(optimizer: Any, model: nn.Module | None) -> bool:
     """True if parameters are sharded by something other than FSDP, which shards one dimension of its mesh."""
     modules = () if model is None else model.modules()
-    has_fsdp = any(type(each).__name__.startswith("FSDP") for each in modules)
+    has_fsdp = any(type(module).__name__.startswith("FSDP") for module in modules)
     return any(
-        not has_fsdp or sum(not part.is_replicate() for part in each.placements) > has_fsdp
-        for each in parameters_of(optimizer)
-        if hasattr(each, "to_local")
+        not has_fsdp or sum(not part.is_replicate() for part in parameter.placements) > has_fsdp
+        for parameter in parameters_of(optimizer)
+        if hasattr(parameter, "to_local")
     )
 
 

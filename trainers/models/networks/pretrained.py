@@ -238,7 +238,7 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
             f"the model does not support {example.shape[1]} tokens: choose a smaller sequence_length"
         ) from error
     # Frozen parameters, such as those below adapters, are not part of the graph.
-    trained = [(name, each) for name, each in network.named_parameters() if each.requires_grad]
+    trained = [(name, weight) for name, weight in network.named_parameters() if weight.requires_grad]
     unused = [name for name, parameter in trained if parameter not in used]
     for name in unused:
         network.get_parameter(name).requires_grad_(False)
