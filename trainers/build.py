@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 Entry = TypeVar("Entry")
 
 # Fraction of a device's free memory; the model and its activations need the rest.
-LARGEST_SHARE_FOR_DATA = 0.25
+MAX_DATA_MEMORY_SHARE = 0.25
 
 
 def build_job(
@@ -76,7 +76,7 @@ def build_job(
             f"(num_nodes {config.num_nodes} × nproc_per_node {config.nproc_per_node}): start that many, or "
             "change config.json"
         )
-    _say_what_is_wrong(config, world, reporter)
+    _report_warnings(config, world, reporter)
     set_seed(config)
     registry.check_mistake(config)
     model_entry = pick(registry.models(), config.model, "model")
@@ -103,21 +103,21 @@ def build_job(
         if start is None
         else start.begin(network, spec, build_for, train, validation, loads=resume_step is None)
     )
-    size = sum(parameter.numel() for parameter in network.parameters())
-    num_trained = sum(each.numel() for each in network.parameters() if each.requires_grad)
+    num_parameters = sum(parameter.numel() for parameter in network.parameters())
+    num_trained = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
     log.info("%s: %d training samples", config.dataset, len(train))
-    log.info("%s: %d parameters, of which %d are trained", config.model, size, num_trained)
+    log.info("%s: %d parameters, of which %d are trained", config.model, num_parameters, num_trained)
 
-    described = _describe(config, spec, validation, network, reporter) if world.is_main else None
+    model_description = _describe(config, spec, validation, network, reporter) if world.is_main else None
     objective = Objective(spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size)
-    bits = Precision(config.precision, world.device)
-    network, why = batch_norm.synchronise(network, config, world)
-    if why:
-        words = f"SyncBatchNorm does nothing here: {why}."
-        reporter.warning("sync_batchnorm_idle", words, "No action is needed.")
+    precision_settings = Precision(config.precision, world.device)
+    network, reason = batch_norm.synchronise(network, config, world)
+    if reason:
+        message = f"SyncBatchNorm does nothing here: {reason}."
+        reporter.warning("sync_batchnorm_idle", message, "No action is needed.")
     # All ranks initialised the same weights; from here on each replica draws its own dropout masks.
     torch.manual_seed(config.seed + 1 + strategy.replica)
-    strategy.autocast = bits.autocast
+    strategy.autocast = precision_settings.autocast
     if strategy.takes_any_layout:
         precision.put_channels_last(network, world.device, config.precision)
     strategy.wrap(network)
@@ -132,17 +132,17 @@ def build_job(
         world,
         strategy,
         optimizer,
-        scaler=bits.scaler,
+        scaler=precision_settings.scaler,
         binding={
             "num_train": len(train),
             "num_validation": len(validation),
-            "num_parameters": size,
+            "num_parameters": num_parameters,
             "data": digest(train),
         },
         keep_last=config.keep_last_checkpoints,
         keep_best=config.keep_best_checkpoint,
         announce=answers,
-        description=described,
+        description=model_description,
     )
     if resume_step is None:
         progress = Progress()
@@ -170,7 +170,7 @@ def build_job(
             num_shards=batches.num_replicas,
             num_train=len(train),
         ),
-        precision=bits,
+        precision=precision_settings,
         reporter=reporter,
         meter=registry.part(config, StepMeter)(world, reporter),
         observer=Observer.of(strategy, optimizer, live_progress),
@@ -178,7 +178,7 @@ def build_job(
         progress=progress,
         checkpointer=checkpointer,
         num_train=len(train),
-        num_parameters=size,
+        num_parameters=num_parameters,
         num_trained=num_trained,
         num_shards=batches.num_replicas,
         global_batch=config.global_batch(batches.num_replicas),
@@ -218,8 +218,8 @@ def create_dataset(
     """Create the configured data set, with the tokenizer of the model or of the run's start, if any."""
     entry = pick(registry.datasets(), config.dataset, "dataset")
     tokenizer = model_entry.tokenizer(options) if model_entry.tokenizer else None
-    of_data = DataOptions.of(config, tokenizer)
-    return entry.create(of_data if start is None else start.data_options(of_data))
+    data_options = DataOptions.of(config, tokenizer)
+    return entry.create(data_options if start is None else start.data_options(data_options))
 
 
 def build_network(entry: ModelEntry, spec: DataSpec, options: ModelOptions) -> nn.Module:
@@ -241,7 +241,7 @@ def make_strategy(config: Config, world: World) -> Strategy:
         ValueError: if it is incompatible with the rest of the configuration.
     """
     kind = registry.part(config, pick(registry.strategies(), config.strategy, "strategy"))
-    problem = kind.why_not_config(config)
+    problem = kind.config_problem(config)
     if problem:
         raise ValueError(f"strategy {config.strategy}: {problem}")
     return kind(config, world)
@@ -255,7 +255,7 @@ def data_device(config: Config, spec: DataSpec, device: torch.device) -> torch.d
         return torch.device("cpu")
     if config.data_location == "auto" and device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        if spec.num_bytes > LARGEST_SHARE_FOR_DATA * free:
+        if spec.num_bytes > MAX_DATA_MEMORY_SHARE * free:
             return torch.device("cpu")
     return device
 
@@ -306,7 +306,7 @@ def pick(table: Mapping[str, Entry], name: str, field: str) -> Entry:
     raise ValueError(f"{field} is {name!r}, but there are: {', '.join(sorted(table))}{hint}")
 
 
-def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> None:
+def _report_warnings(config: Config, world: World, reporter: NullReporter) -> None:
     for plugin in registry.discover_all():
         hint = "It cannot be chosen until it is fixed."
         reporter.warning("plugin_broken", f"{plugin.module} cannot be used: {plugin.message}", hint)
@@ -322,10 +322,10 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
     if world.device.type == "cuda" and torch.version.hip is None:
         properties = torch.cuda.get_device_properties(world.device)
         capability = (properties.major, properties.minor)
-        found = hardware.precision_obstacle(config.precision, properties.name, capability)
-        if found is not None:
+        precision_obstacle = hardware.precision_obstacle(config.precision, properties.name, capability)
+        if precision_obstacle is not None:
             code = "tf32_idle" if config.precision == "tf32" else "bf16_emulated"
-            reporter.warning(code, found.reason, found.remedy)
+            reporter.warning(code, precision_obstacle.reason, precision_obstacle.remedy)
     if config.precision == "bf16" and world.device.type == "cpu" and host.has_bf16() is False:
         reporter.warning(
             "bf16_emulated",

@@ -46,28 +46,28 @@ def main() -> None:
         measure_all(options.device, options.seconds_per_size, options.up_to_bytes)
     except BaseException as error:  # noqa: BLE001 - a rank's main: any error is reported, and the job ends
         message = f"{type(error).__name__}: {library_error_text(error)}"[:MAX_ERROR_LENGTH]
-        say({"error": message, "rank": int(os.environ["RANK"])})
+        print_json_line({"error": message, "rank": int(os.environ["RANK"])})
         # Skip the interpreter's shutdown: a broken process group can hang or abort in its destructor.
         os._exit(1)
 
 
-def measure_all(wanted_device: str, time_per_size_s: float, up_to_bytes: int | None = None) -> None:
+def measure_all(device: str, time_per_size_s: float, up_to_bytes: int | None = None) -> None:
     """Measure every size in ascending order; rank 0 prints each result immediately."""
     # Imported after `die_with_parent`, because importing torch takes seconds, in which torchrun may die.
     from trainers.parallel import bandwidth, process_group
 
-    world = process_group.join(wanted_device)
+    world = process_group.join(device)
     bandwidth.warm_up(world)
     for size_bytes in bandwidth.SIZES_BYTES:
         if up_to_bytes is not None and size_bytes > up_to_bytes:
             break
         measurement = bandwidth.measure(size_bytes, world, time_per_size_s)
         if world.is_main:
-            say(asdict(measurement))
+            print_json_line(asdict(measurement))
     process_group.leave()
 
 
-def say(line: Mapping[str, Any]) -> None:
+def print_json_line(line: Mapping[str, Any]) -> None:
     """Print a line in one write, because all ranks write to the same pipe."""
     os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode())
 

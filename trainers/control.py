@@ -39,7 +39,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: a user asked for it
     """Ends training on all ranks at the same step. Its text is the reason for the stop, if one was given."""
 
 
-def obey(job: Job, command: Command) -> None:
+def execute(job: Job, command: Command) -> None:
     """Carry out a command on this rank.
 
     Raises:
@@ -52,10 +52,10 @@ def obey(job: Job, command: Command) -> None:
 def evaluate_unless_stopped(job: Job) -> None:
     """Evaluate; interrupt the evaluation to stop, and restart it if the stop is refused."""
     while not evaluate(job):
-        _obey_all(job)
+        _execute_all(job)
 
 
-def obey_within_step(job: Job) -> None:
+def check_for_stop(job: Job) -> None:
     """Check for a stop between two micro-batches of a long step. Every rank must call this.
 
     A stop abandons the current step: the state before it is restored and saved, as if the step had not
@@ -63,11 +63,11 @@ def obey_within_step(job: Job) -> None:
     """
     if not job.step_start.is_stored:
         return  # short step, or first step of the run: the stop takes effect after the step
-    is_wanted = job.meter.should_interrupt_step()
+    is_stop_requested = job.meter.should_interrupt_step()
     job.observer.resume_step()
-    if is_wanted:
+    if is_stop_requested:
         with job.step_start.restore_temporarily():
-            _obey_all(job)
+            _execute_all(job)
         job.observer.resume_step()
 
 
@@ -76,31 +76,31 @@ def finish(job: Job) -> None:
     job.observer.end_recording("The run has finished.")
     command = job.meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
     if command is not None:
-        obey(job, command)
+        execute(job, command)
     evaluate_unless_stopped(job)
     while not save_and_wait(job, "end"):
         # Training is done but not saved: wait until a user frees space, to keep the model.
         stay_paused(job, "The last checkpoint could not be saved: see the warning, then resume.")
 
 
-def _obey_all(job: Job) -> None:
+def _execute_all(job: Job) -> None:
     """Carry out all waiting commands in order. Returns if none of them is a stop, or the stop is refused."""
     while (command := job.meter.report()) is not None:
-        obey(job, command)
+        execute(job, command)
 
 
-def stay_paused(job: Job, why: str) -> None:
+def stay_paused(job: Job, reason: str) -> None:
     """Wait for `resume` or a stop, all ranks together."""
     with job.observer.exclude_time():
-        job.reporter.state("paused", why)
+        job.reporter.state("paused", reason)
         while (command := _next_command(job)).name != "resume":
             if command.name == "pause":
                 message = "The run is already paused."
                 job.reporter.answer(command, step=job.progress.step, accepted=False, message=message)
                 continue
-            obey(job, command)
+            execute(job, command)
             if command.name == "stop":  # refused: the checkpoint could not be saved
-                job.reporter.state("paused", why)
+                job.reporter.state("paused", reason)
         message = f"Continuing from step {job.progress.step:,}."
         job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
         job.reporter.state("running", message)
@@ -156,12 +156,13 @@ def _resume(job: Job, command: Command) -> None:
 def _set_learning_rate(job: Job, command: Command) -> None:
     step, rate = job.progress.step, command.learning_rate
     job.progress.learning_rate = rate
-    first = job.rate.at(job.rate.position(job.progress), rate)
+    next_rate = job.rate.at(job.rate.position(job.progress), rate)
     message = f"Learning rate is {rate:g} from step {step + 1:,} on."
-    if job.config.lr_schedule != "constant" or first != rate:
-        follows = "warm-up and schedule continue from it"
+    if job.config.lr_schedule != "constant" or next_rate != rate:
+        explanation = "warm-up and schedule continue from it"
         message = (
-            f"Full learning rate is {rate:g} from step {step + 1:,} on; {follows}: {first:g} in that step."
+            f"Full learning rate is {rate:g} from step {step + 1:,} on; {explanation}: "
+            f"{next_rate:g} in that step."
         )
     job.reporter.answer(command, step=step, accepted=True, message=message)
 
@@ -169,10 +170,10 @@ def _set_learning_rate(job: Job, command: Command) -> None:
 @handles("record")
 def _record(job: Job, command: Command) -> None:
     """Replace the observer by a recorder, which restores the usual observer after the steps."""
-    step, usual = job.progress.step, job.observer
+    step, usual_observer = job.progress.step, job.observer
     refusal = (
         "A recording is already in progress."
-        if usual.is_recording
+        if usual_observer.is_recording
         else "The run has no step left to record."
         if job.has_ended()
         else None
@@ -181,17 +182,17 @@ def _record(job: Job, command: Command) -> None:
         job.reporter.answer(command, step=step, accepted=False, message=refusal)
         return
 
-    def put_back() -> None:
-        job.observer = usual
+    def restore_observer() -> None:
+        job.observer = usual_observer
 
     recorder = Recorder(
         run=job.run,
         world=job.world,
         strategy=job.strategy,
         reporter=job.reporter,
-        wrapped=usual,
+        wrapped=usual_observer,
         num_steps=command.num_steps,
-        restore_observer=put_back,
+        restore_observer=restore_observer,
     )
     job.observer = recorder.observer
     message = f"Recording from step {step + 1:,} on; number of steps: {command.num_steps}."
@@ -210,14 +211,14 @@ def _slow_rank(job: Job, command: Command) -> None:
     if rank == job.world.rank:
         if job.slowed is not None:
             job.slowed.remove()
-        job.slowed = _sleeping(job, delay_ms / 1000) if delay_ms else None
+        job.slowed = _add_delay_hook(job, delay_ms / 1000) if delay_ms else None
     message = f"Rank {rank} sleeps {delay_ms} ms in each step from step {step + 1:,} on, as requested."
     if delay_ms == 0:
         message = f"Rank {rank} is no longer slowed down from step {step + 1:,} on."
     job.reporter.answer(command, step=step, accepted=True, message=message)
 
 
-def _sleeping(job: Job, delay_s: float) -> RemovableHandle:
+def _add_delay_hook(job: Job, delay_s: float) -> RemovableHandle:
     """Sleep before each forward pass in training, so that this rank appears to compute longer.
 
     A forward hook costs nothing in runs that do not use it. The delay is spread over the micro-batches.

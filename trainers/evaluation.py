@@ -17,9 +17,9 @@ from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.report.metrics import Evaluation
 
-MOST_EVALUATED = 256
-WIDENING = 8
-MOST_SCORES = 2**26  # 256 MB in fp32
+MAX_BATCH_SIZE = 256
+EVALUATION_BATCH_FACTOR = 8
+MAX_SCORES = 2**26  # 256 MB in fp32
 
 
 def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
@@ -28,8 +28,8 @@ def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
     Without gradients a sample needs a fraction of its memory in training. For a language model the scores
     (vocabulary × length) dominate and set the limit.
     """
-    fitting = MOST_SCORES // max(1, registry.task(spec.task).num_scores(spec))
-    return max(batch_size, min(MOST_EVALUATED, WIDENING * batch_size, fitting))
+    max_fitting = MAX_SCORES // max(1, registry.task(spec.task).num_scores(spec))
+    return max(batch_size, min(MAX_BATCH_SIZE, EVALUATION_BATCH_FACTOR * batch_size, max_fitting))
 
 
 @torch.no_grad()
@@ -59,11 +59,11 @@ def evaluate(
     share_running_statistics(network)
     network.eval()
     meter = registry.task(spec.task).meter(spec, world.device)
-    first = min(strategy.replica, len(split))
-    mine = torch.arange(first, len(split), strategy.num_replicas, device=split.device)
-    most = -(-len(split) // strategy.num_replicas)
-    for start in range(0, most, batch_size):
-        indices = mine[start : start + batch_size]
+    first_index = min(strategy.replica, len(split))
+    rank_indices = torch.arange(first_index, len(split), strategy.num_replicas, device=split.device)
+    max_samples = -(-len(split) // strategy.num_replicas)
+    for start in range(0, max_samples, batch_size):
+        indices = rank_indices[start : start + batch_size]
         is_real = len(indices) > 0
         inputs, targets = split.batch(
             indices if is_real else torch.zeros(1, dtype=torch.long, device=split.device)

@@ -42,24 +42,24 @@ def pipes_to_torchrun() -> dict[int, tuple[int, int]]:
 
     torchrun detects the end of a rank when the last holder of such a pipe closes it.
     """
-    found = {}
-    for number in facilities.own_descriptors():
+    pipes = {}
+    for descriptor in facilities.own_descriptors():
         with contextlib.suppress(OSError):  # the descriptor of the listing itself is already closed
-            about = os.fstat(number)
-            if number >= STANDARD_STREAMS and stat.S_ISFIFO(about.st_mode):
-                found[number] = (about.st_dev, about.st_ino)
-    return found
+            file_status = os.fstat(descriptor)
+            if descriptor >= STANDARD_STREAMS and stat.S_ISFIFO(file_status.st_mode):
+                pipes[descriptor] = (file_status.st_dev, file_status.st_ino)
+    return pipes
 
 
 def close_in_forked_processes(pipes: dict[int, tuple[int, int]]) -> None:
     """Close the pipes in forks of this rank, which torchrun would otherwise take for the rank."""
 
     def close_all() -> None:
-        for number, (device, inode) in pipes.items():
+        for descriptor, (device, inode) in pipes.items():
             with contextlib.suppress(OSError):  # already closed
-                about = os.fstat(number)
-                if (about.st_dev, about.st_ino) == (device, inode):
-                    os.close(number)
+                file_status = os.fstat(descriptor)
+                if (file_status.st_dev, file_status.st_ino) == (device, inode):
+                    os.close(descriptor)
 
     os.register_at_fork(after_in_child=close_all)
 

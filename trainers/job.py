@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 # Rank 0 samples alone while all other ranks wait in the next step's all-reduce, which has a timeout.
 SAMPLE_TIME_LIMIT_S = 5.0
 WARN_EVERY_S = 60.0
-LONGEST_CLASS_NAME = 40
+MAX_CLASS_NAME_CHARS = 40
 
 
 @dataclass(kw_only=True)
@@ -116,7 +116,7 @@ class Job:
     def _class_names(self) -> list[str] | None:
         """Return the class names of the confusion matrix, or None if the task has none."""
         names = registry.task(self.spec.task).class_names(self.spec)
-        return None if names is None else [name[:LONGEST_CLASS_NAME] for name in names]
+        return None if names is None else [name[:MAX_CLASS_NAME_CHARS] for name in names]
 
     def begin_step(self, *, is_first_of_epoch: bool = False) -> None:
         """Begin a step, which includes fetching its first batch.
@@ -199,7 +199,7 @@ class SaveAnswers:
     def __call__(self, outcome: Outcome) -> None:
         """Report one outcome. Called on every rank; only rank 0's reporter writes."""
         if isinstance(outcome, CheckpointError):
-            hint = hint_of(outcome)
+            hint = save_failure_hint(outcome)
             now = time.monotonic()
             if self._warned_at is None or now - self._warned_at > WARN_EVERY_S or self.asked:
                 self._warned_at = now
@@ -227,7 +227,7 @@ class SaveAnswers:
             self.reporter.answer(command, step=outcome.step, accepted=True, message=message)
 
 
-def hint_of(error: CheckpointError) -> str:
+def save_failure_hint(error: CheckpointError) -> str:
     """Return advice after a failed save: free space if the disk is full."""
     if isinstance(error, PeersGoneError):
         return "Earlier checkpoints are kept. No write to disk failed."
@@ -248,17 +248,17 @@ def evaluate(job: Job) -> bool:
     with job.observer.exclude_time():
         job.meter.finish_report()
         heartbeats.write_heartbeat(EVALUATING)
-        found = job.evaluator.evaluate(
+        evaluation = job.evaluator.evaluate(
             job.validation,
             batch_size=evaluation_batch(job.spec, job.config.batch_size),
             should_interrupt=job.meter.should_interrupt,
         )
-        if found is None:
+        if evaluation is None:
             return False
-        metrics = ", ".join(f"{name} {value:.4g}" for name, value in found.metrics.items())
-        log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, metrics)
-        job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(found))
-        is_best = progress.note_evaluation(found.metrics)
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items())
+        log.info("validation at step %d: loss %.4f, %s", progress.step, evaluation.loss, metrics)
+        job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(evaluation))
+        is_best = progress.note_evaluation(evaluation.metrics)
         if job.config.early_stopping_patience is not None:
             log.info("early stopping: %s", job.early_stopping_status())
         take_sample(job)
@@ -280,7 +280,7 @@ def take_sample(job: Job) -> None:
 
     The model runs uncompiled: the other ranks wait in a collective, and compiling could exceed its timeout.
     """
-    started = time.perf_counter()
+    started_at = time.perf_counter()
     heartbeats.write_heartbeat(SAMPLING)
     if not (job.world.is_main or job.strategy.is_collective):
         job.meter.note_sample(0.0)
@@ -288,8 +288,8 @@ def take_sample(job: Job) -> None:
     network = job.strategy.network
     network.eval()
     try:
-        with compiling.uncompiled(job.config):
-            taken = registry.task(job.spec.task).sample(
+        with compiling.disable_compilation(job.config):
+            sample = registry.task(job.spec.task).sample(
                 job.strategy.scores,
                 job.spec,
                 job.validation,
@@ -303,9 +303,9 @@ def take_sample(job: Job) -> None:
         return
     finally:
         network.train()
-        job.meter.note_sample(time.perf_counter() - started)
-    if taken is not None:
-        kind, content = taken
+        job.meter.note_sample(time.perf_counter() - started_at)
+    if sample is not None:
+        kind, content = sample
         job.reporter.event("sample", step=job.progress.step, type=kind, content=content)
 
 

@@ -7,7 +7,7 @@ import logging
 from torch import Tensor
 from torch.optim import Optimizer
 
-from trainers.control import evaluate_unless_stopped, finish, obey, obey_within_step
+from trainers.control import check_for_stop, evaluate_unless_stopped, execute, finish
 from trainers.job import Job, sample_now_and_then, save
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ def train(job: Job) -> None:
     autocast = precision.autocast()  # created once, entered in each step
     strategy, loader, optimizer = job.strategy, job.loader, job.optimizer
     strategy.model.train()  # with DDP: the wrapped model
-    loss_of = strategy.loss_function(job.objective)  # criterion(model(inputs), targets) * weight
+    compute_loss = strategy.loss_function(job.objective)  # criterion(model(inputs), targets) * weight
 
     while not job.has_ended():
         job.begin_step(is_first_of_epoch=True)
@@ -33,13 +33,13 @@ def train(job: Job) -> None:
             # DDP's no_sync() until the last micro-batch: only its backward averages gradients across ranks.
             with strategy.gradient_sync(enabled=batch.is_last):
                 with autocast:
-                    loss = loss_of(batch.inputs, batch.targets, batch.weight)
+                    loss = compute_loss(batch.inputs, batch.targets, batch.weight)
                 job.observer.forward_done()
                 loss.backward(precision.loss_scale())  # starts from 1; fp16 from the loss scale
             job.meter.add_loss(loss.detach())
             job.observer.backward_done(is_last=batch.is_last)
             if not batch.is_last:  # gradients accumulate over the micro-batches of a step
-                obey_within_step(job)
+                check_for_stop(job)
                 continue
             precision.unscale(optimizer)
             job.meter.note_gradients(clip_gradients(job))
@@ -55,7 +55,7 @@ def train(job: Job) -> None:
             if _is_due(progress.step, config.checkpoint_every_steps):
                 save(job, "schedule")
             if command is not None:
-                obey(job, command)
+                execute(job, command)
             if job.has_ended():
                 break
             sample_now_and_then(job)
@@ -70,7 +70,7 @@ def train(job: Job) -> None:
             if config.checkpoint_every_steps is None:
                 save(job, "schedule")
             if command is not None:
-                obey(job, command)
+                execute(job, command)
     finish(job)
 
 
@@ -93,5 +93,5 @@ def clear_gradients(optimizer: Optimizer) -> None:
             parameter.grad = None
 
 
-def _is_due(step: int, every: int | None) -> bool:
-    return every is not None and step % every == 0
+def _is_due(step: int, interval: int | None) -> bool:
+    return interval is not None and step % interval == 0

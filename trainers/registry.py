@@ -266,29 +266,29 @@ def check_mistake(config: Config) -> None:
     if (entry := _mistakes.get(config.mistake)) is None:
         allowed = f"none, or one of {', '.join(sorted(_mistakes))}"
         raise ConfigError([Problem(field="mistake", value=config.mistake, allowed=allowed)])
-    if problems := [found for check in entry.checks if (found := check.problem(config.values()))]:
+    if problems := [problem for check in entry.checks if (problem := check.problem(config.values()))]:
         raise ConfigError(problems)
 
 
-def part(config: Config, usual: type[Part]) -> type[Part]:
-    """Return the class for a part of training: `usual`, or the subclass of the configured mistake."""
+def part(config: Config, base_class: type[Part]) -> type[Part]:
+    """Return the class for a part of training: `base_class`, or the subclass of the configured mistake."""
     entry = _mistakes.get(config.mistake)
-    return entry.part if entry is not None and issubclass(entry.part, usual) else usual
+    return entry.part if entry is not None and issubclass(entry.part, base_class) else base_class
 
 
 def discover(package_name: str) -> list[BrokenPlugin]:
     """Import every file of a plug-in package; return the files that failed."""
     package = importlib.import_module(package_name)
-    if (own := own_plugins()) is not None:
+    if (user_folder := own_plugins()) is not None:
         # Import user plug-ins under the package's name, so that all processes use the same module names.
-        folder = str(own / package_name.rpartition(".")[2])
+        folder = str(user_folder / package_name.rpartition(".")[2])
         if folder not in package.__path__:
             package.__path__.append(folder)
     broken = []
     seen: set[str] = set()
     # One folder at a time, because pkgutil skips a name that it has found in an earlier folder.
-    found = [pkgutil.iter_modules([path], prefix=f"{package_name}.") for path in package.__path__]
-    for info in itertools.chain(*found):
+    module_lists = [pkgutil.iter_modules([path], prefix=f"{package_name}.") for path in package.__path__]
+    for info in itertools.chain(*module_lists):
         try:
             if info.name in seen:
                 raise ValueError(f"there are two files {info.name.rpartition('.')[2]}.py: rename yours")
@@ -343,7 +343,7 @@ def task(name: str) -> Task:
     return _tasks[name]
 
 
-def _add(table: dict[str, Entry], name: str, entry: Entry, what: str) -> None:
+def _add(table: dict[str, Entry], name: str, entry: Entry, kind: str) -> None:
     if name in table:
-        raise ValueError(f"there is already a {what} called {name!r}")
+        raise ValueError(f"there is already a {kind} called {name!r}")
     table[name] = entry

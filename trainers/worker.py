@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trainers.report.reporter import NullReporter
     from trainers.report.telemetry import LiveProgress
 
-BEFORE_ALL_ELSE = 10**6
+HIGHEST_EXIT_PRIORITY = 10**6
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def main() -> int:
     run = RunDirectory(options.run_dir.resolve())
     if options.config is not None and (problem := make_run(run, options.config)) is not None:
         sys.exit(problem)
-    if (problem := why_not(run, options.resume)) is not None:
+    if (problem := start_problem(run, options.resume)) is not None:
         sys.exit(problem)
     return work(run, options.resume)
 
@@ -90,7 +90,7 @@ def end(exit_code: int) -> NoReturn:
     if exit_code == 0 and is_forked():
         # torchrun waits until all forked ranks have reported success, so exit normally until then. Our
         # finalizer has the highest priority: it runs first and skips the rest of the shutdown.
-        util.Finalize(None, end_at_once, args=(0,), exitpriority=BEFORE_ALL_ELSE)
+        util.Finalize(None, end_at_once, args=(0,), exitpriority=HIGHEST_EXIT_PRIORITY)
         sys.exit(0)
     end_at_once(exit_code)
 
@@ -114,15 +114,15 @@ def make_run(run: RunDirectory, text: str) -> str | None:
     return rundir.make_on_rank_0(run, lambda: rundir.make(run, config, start_from.copy_function(run, config)))
 
 
-def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
+def start_problem(run: RunDirectory, resume_step: int | None) -> str | None:
     """Return why the run cannot start, or None: it has no configuration, or would overwrite checkpoints."""
     if not run.config.is_file():
         return (
             f"There is no {run.config}. The page writes it when you press Start; by hand, --config '{{}}' "
             "makes a run with the default settings."
         )
-    if SUPERVISED not in os.environ and resume_step is None and (found := run.list_checkpoints()):
-        steps = ", ".join(str(item.step) for item in found[-5:])
+    if SUPERVISED not in os.environ and resume_step is None and (checkpoints := run.list_checkpoints()):
+        steps = ", ".join(str(item.step) for item in checkpoints[-5:])
         return f"{run.path} already has checkpoints. Resume from one of them with --resume STEP: … {steps}"
     return None
 
@@ -189,8 +189,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     if world.device.type == "cuda":
         heartbeats.note_gpu()
     set_up_log(world.rank)
-    place = devices.described(world.device)
-    log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, place)
+    device_label = devices.describe_device(world.device)
+    log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, device_label)
     lock = None
     if world.is_main and SUPERVISED not in os.environ:
         lock = run.acquire_lock()
@@ -202,12 +202,16 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     live_progress = LiveProgress()
     telemetry = Telemetry(world, run_reporter, live_progress)
     try:
-        place = "GPU" if world.device.type == "cuda" else "CPU rank"
+        device_label = "GPU" if world.device.type == "cuda" else "CPU rank"
         plural = "" if world.world_size == 1 else "s"
-        was_warm = " from the warm pool" if IS_WARM in os.environ else ""
-        num = torch.get_num_threads()
-        threads = f", {num} thread{'' if num == 1 else 's'} each" if world.device.type == "cpu" else ""
-        ranks = f"{world.world_size} {place}{plural}{was_warm}{threads}"
+        warm_text = " from the warm pool" if IS_WARM in os.environ else ""
+        num_threads = torch.get_num_threads()
+        threads = (
+            f", {num_threads} thread{'' if num_threads == 1 else 's'} each"
+            if world.device.type == "cpu"
+            else ""
+        )
+        ranks = f"{world.world_size} {device_label}{plural}{warm_text}{threads}"
         run_reporter.state("starting", f"{ranks}, building {config.model}.")
         telemetry.start()
         _train(run, resume_step, run_reporter, live_progress, world)
@@ -246,27 +250,27 @@ def _train(
 
     job = build_job(run, reporter, live_progress, world, resume_step)
     reporter.event("plan", **job.plan())
-    reporter.state("running", _where_from(job, resume_step))
-    stopped_because: str | None = None
+    reporter.state("running", _start_description(job, resume_step))
+    stop_reason: str | None = None
     try:
         loop.train(job)
     except Stopped as stopped:
-        stopped_because = str(stopped)
+        stop_reason = str(stopped)
     finally:
         heartbeats.write_heartbeat(heartbeats.SAVING)
         job.checkpointer.close()
     step = job.progress.step
-    log.info("%s after step %d", "finished" if stopped_because is None else "stopped", step)
-    if stopped_because is not None:
+    log.info("%s after step %d", "finished" if stop_reason is None else "stopped", step)
+    if stop_reason is not None:
         saved = "saved" if job.checkpointer.is_saved(step) else "not saved"
-        reporter.state("stopped", f"Stopped after step {step:,}, {saved}. {stopped_because}".rstrip())
+        reporter.state("stopped", f"Stopped after step {step:,}, {saved}. {stop_reason}".rstrip())
     elif job.has_stopped_improving:
         reporter.state("finished", f"Stopped early at step {step:,}: {job.early_stopping_status()}.")
     else:
         reporter.state("finished", f"All {step:,} steps done.")
 
 
-def _where_from(job: Job, resume_step: int | None) -> str:
+def _start_description(job: Job, resume_step: int | None) -> str:
     return "From the beginning." if resume_step is None else f"Resumed from step {job.progress.step:,}."
 
 

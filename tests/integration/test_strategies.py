@@ -21,7 +21,7 @@ from trainers.registry import ModelOptions
 from trainers.strategies.data_tensor import DataTensor
 from trainers.strategies.ddp import Ddp
 from trainers.strategies.pipeline import Pipeline
-from trainers.strategies.tensor import TensorParallel, cut_by_plan
+from trainers.strategies.tensor import TensorParallel, split_by_plan
 
 # Largest difference over 20 steps, for losses from 2.9 to 0.02; measured 1.2e-7 to 2.4e-7 and 4.8e-7.
 LOSS = 2e-6
@@ -237,19 +237,19 @@ def test_the_catalogue_offers_only_what_fits() -> None:
 
 
 def test_configurations_that_do_not_fit_are_refused_in_words() -> None:
-    assert "10" in str(Pipeline.why_not_config(Config(batch_size=10, pipeline_microbatches=4)))
-    assert Pipeline.why_not_config(Config(batch_size=12, pipeline_microbatches=4)) is None
-    assert "3 ranks" in str(DataTensor.why_not_config(Config(nproc_per_node=3, tensor_parallel_size=2)))
-    assert DataTensor.why_not_config(Config(nproc_per_node=4, tensor_parallel_size=2)) is None
+    assert "10" in str(Pipeline.config_problem(Config(batch_size=10, pipeline_microbatches=4)))
+    assert Pipeline.config_problem(Config(batch_size=12, pipeline_microbatches=4)) is None
+    assert "3 ranks" in str(DataTensor.config_problem(Config(nproc_per_node=3, tensor_parallel_size=2)))
+    assert DataTensor.config_problem(Config(nproc_per_node=4, tensor_parallel_size=2)) is None
     static = Config(static_graph=True, gradient_accumulation_steps=2)
-    assert "static_graph" in str(Ddp.why_not_config(static))
+    assert "static_graph" in str(Ddp.config_problem(static))
 
 
 def test_heads_that_cannot_be_cut_evenly_are_refused() -> None:
     """Four heads: the matrix (384 columns) is divisible by three ranks, but the heads are not."""
     mesh: Any = SimpleNamespace(size=lambda: 3)
     with pytest.raises(ValueError, match="4 attention heads"):
-        cut_by_plan(_network("gpt"), mesh)
+        split_by_plan(_network("gpt"), mesh)
 
 
 def test_layers_are_the_blocks_or_the_parts_with_weights_of_their_own() -> None:

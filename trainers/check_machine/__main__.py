@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.check_machine import report as report_module
-from trainers.check_machine.check import Check, Wanted
+from trainers.check_machine.check import Check, CheckOptions
 from trainers.check_machine.checks.cancelling import CancellableWait
 from trainers.check_machine.checks.findings import Finding
 from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles
@@ -28,8 +28,8 @@ from trainers.files import private_files
 from trainers.machine import cuda_environment, hardware, host, lifeline
 from trainers.machine.os_errors import explain
 
-HELD, NOT_HELD, COULD_NOT_BEGIN, CANCELLED = 0, 1, 2, 130
-FEWEST_RANKS_ANYWHERE = 4
+PASSED, NOT_PASSED, COULD_NOT_BEGIN, CANCELLED = 0, 1, 2, 130
+MIN_MAX_RANKS = 4
 
 
 def main() -> None:
@@ -38,10 +38,10 @@ def main() -> None:
     runs_dir = options.runs_dir.resolve()
     private_files.begin(runs_dir)
     lifeline.adopt_orphans()
-    patience = CancellableWait()
+    waiter = CancellableWait()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: patience.cancel())
-    wanted = Wanted(
+        signal.signal(number, lambda *_: waiter.cancel())
+    check_options = CheckOptions(
         check_id=options.check_id,
         device=options.device,
         num_ranks=options.ranks,
@@ -49,14 +49,14 @@ def main() -> None:
         job_limit_s=options.job_limit,
     )
     printer = _Json() if options.json else _Text()
-    check = Check(runs_dir, wanted, patience, printer.tell)
+    check = Check(runs_dir, check_options, waiter, printer.update)
     try:
-        has_held = check.run()
+        has_passed = check.run()
     except (OSError, ValueError) as error:
         print(f"This machine cannot be checked: {explain(error)}", file=sys.stderr)
         sys.exit(COULD_NOT_BEGIN)
     printer.end(check.to_json(), CheckFiles(runs_dir).report(options.check_id))
-    sys.exit(CANCELLED if patience.is_cancelled else HELD if has_held else NOT_HELD)
+    sys.exit(CANCELLED if waiter.is_cancelled else PASSED if has_passed else NOT_PASSED)
 
 
 def _options() -> argparse.Namespace:
@@ -77,9 +77,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="id of the stored result")
     options = parser.parse_args()
-    most = max(FEWEST_RANKS_ANYWHERE, host.num_cores(), hardware.num_gpus())
-    if options.ranks is not None and not 1 <= options.ranks <= most:
-        parser.error(f"--ranks is {options.ranks}; allowed: 1 to {most}")
+    max_ranks = max(MIN_MAX_RANKS, host.num_cores(), hardware.num_gpus())
+    if options.ranks is not None and not 1 <= options.ranks <= max_ranks:
+        parser.error(f"--ranks is {options.ranks}; allowed: 1 to {max_ranks}")
     try:
         CheckFiles(options.runs_dir).report(options.check_id)
     except ValueError as error:
@@ -109,7 +109,7 @@ class _Text:
     def __init__(self) -> None:
         self._device: str | None = None
 
-    def tell(self, state: dict[str, Any], finding: Finding | None) -> None:
+    def update(self, state: dict[str, Any], finding: Finding | None) -> None:
         """Print the device once, then each new finding."""
         if state["device"] is not None and self._device is None:
             self._device = state["device"]
@@ -121,14 +121,14 @@ class _Text:
         """Print the summary."""
         if state["had_company"]:
             print("Other runs were live, so the timings are unreliable.")
-        kept = f" For a bug report: {report}" if report.is_file() else ""
-        print(f"{state['summary']} It took {state['took_s']:.0f} s.{kept}", flush=True)
+        report_text = f" For a bug report: {report}" if report.is_file() else ""
+        print(f"{state['summary']} It took {state['took_s']:.0f} s.{report_text}", flush=True)
 
 
 class _Json:
     """Prints the complete state as one line of JSON after each change."""
 
-    def tell(self, state: dict[str, Any], _finding: Finding | None) -> None:
+    def update(self, state: dict[str, Any], _finding: Finding | None) -> None:
         """Print the state."""
         print(json.dumps(state), flush=True)
 

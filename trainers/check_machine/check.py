@@ -20,14 +20,14 @@ from trainers.check_machine.checks.driver import Nvidia, Probe
 from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome, all_passed, compare, summary
 from trainers.check_machine.checks.training import DdpChecks, check_strategy
 from trainers.check_machine.report import Known, scrub
-from trainers.check_machine.scratch import alone, scratch
+from trainers.check_machine.scratch import exclusive_lock, work_folder
 from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles
 from trainers.contract.rundir import RunDirectory, is_run_id
 from trainers.machine import cuda_environment
 from trainers.machine.os_errors import explain
 
 # Maximum length of external text in a finding; complete logs are in the report.
-MOST_SAID_CHARS = 1_000
+MAX_DETAIL_CHARS = 1_000
 _FIRST = {
     "driver": "Driver, wheel and card",
     "file_system": "File system of the runs",
@@ -44,7 +44,7 @@ _DDP = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class CheckOptions:
     """The options of a check.
 
     Attributes:
@@ -71,21 +71,21 @@ class Check:
     def __init__(
         self,
         runs_dir: Path,
-        wanted: Wanted,
-        patience: CancellableWait,
-        tell: Callable[[dict[str, Any], Finding | None], None],
+        options: CheckOptions,
+        waiter: CancellableWait,
+        report_state: Callable[[dict[str, Any], Finding | None], None],
     ) -> None:
         self._runs_dir = runs_dir
-        self._wanted = wanted
-        self._patience = patience
-        self._tell = tell
+        self._options = options
+        self._waiter = waiter
+        self._report = report_state
         self._files = CheckFiles(runs_dir)
         self._findings = {name: Finding(id=name, title=title) for name, title in (_FIRST | _DDP).items()}
         self._devices: Devices | None = None
         self._probe = Probe()
         self._started_unix_s = time.time()
         self._started = time.monotonic()
-        self._had_company = False
+        self._had_other_runs = False
         self._last_check: dict[str, Any] | None = None
         self._state = "running"
         self._storing_error = ""
@@ -100,11 +100,11 @@ class Check:
             OSError: If the check's folder cannot be created.
         """
         self._runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with alone(self._files):
+        with exclusive_lock(self._files):
             try:
-                with scratch(self._files) as folder, contextlib.closing(self._checks(folder)) as checks:
+                with work_folder(self._files) as folder, contextlib.closing(self._checks(folder)) as checks:
                     for name, check in checks:
-                        self._carry_out(name, check)
+                        self._run_check(name, check)
                 self._state = "done"
             except CancelledError:
                 self._cancel()
@@ -114,7 +114,7 @@ class Check:
                 # Store the result after removing the jobs' folder, which frees space on a full disk.
                 if self._has_begun():
                     self._store()
-        self._tell(self.to_json(), None)
+        self._report(self.to_json(), None)
         return self._state == "done" and all_passed(list(self._findings.values()))
 
     def _has_begun(self) -> bool:
@@ -135,13 +135,13 @@ class Check:
         findings = list(self._findings.values())
         now = next((finding.title for finding in findings if finding.state == "running"), None)
         return {
-            "check_id": self._wanted.check_id,
+            "check_id": self._options.check_id,
             "state": self._state,
             "now": now,
-            "device": None if self._devices is None else self._devices.words,
+            "device": None if self._devices is None else self._devices.description,
             "device_kind": None if self._devices is None else self._devices.kind,
             "num_ranks": None if self._devices is None else self._devices.num_ranks,
-            "had_company": self._had_company,
+            "had_company": self._had_other_runs,
             "started_unix_s": self._started_unix_s,
             "took_s": time.monotonic() - self._started,
             "compared_with_unix_s": None if self._last_check is None else self._last_check["started_unix_s"],
@@ -154,15 +154,15 @@ class Check:
         """Yield each check with its ID. The first check determines the strategies."""
         yield "driver", self._check_driver
         yield "file_system", partial(disk.check_file_system, folder)
-        yield "disk", partial(disk.check_disk, folder, self._patience)
-        why_no_jobs = self._why_no_jobs()
-        if self._devices is None or why_no_jobs:
+        yield "disk", partial(disk.check_disk, folder, self._waiter)
+        problem = self._jobs_problem()
+        if self._devices is None or problem:
             for name, finding in list(self._findings.items()):
                 if finding.state == "waiting":
-                    yield name, partial(Outcome.not_checked, why_no_jobs or "")
+                    yield name, partial(Outcome.not_checked, problem or "")
             return
         yield "all_reduce", partial(self._check_all_reduce, folder, self._devices)
-        bench = Bench(folder, self._devices, self._patience, self._wanted.job_limit_s)
+        bench = Bench(folder, self._devices, self._waiter, self._options.job_limit_s)
         try:
             ddp = DdpChecks(bench)
             for name, check in (
@@ -181,22 +181,22 @@ class Check:
 
     def _check_driver(self) -> Outcome:
         """Check whether torch can use the idle GPUs, and choose the devices of the jobs."""
-        gpus = devices.sample(self._wanted.except_gpus)
-        seen = cuda_environment.only(gpu.uuid for gpu in gpus.free)
-        self._probe = driver.ask_torch(seen, self._patience)
+        gpus = devices.sample(self._options.except_gpus)
+        variables = cuda_environment.only(gpu.uuid for gpu in gpus.free)
+        self._probe = driver.ask_torch(variables, self._waiter)
         if (obstacle := self._probe.obstacle) is not None:
             obstacle = replace(obstacle, reason=scrub(obstacle.reason, self._known))
             self._probe = replace(self._probe, obstacle=obstacle)
-        outcome, why_no_gpu = driver.judge(Nvidia.read(), self._probe, num_free=len(gpus.free))
+        outcome, gpu_problem = driver.judge(Nvidia.read(), self._probe, num_free=len(gpus.free))
         usable = devices.usable(gpus, self._probe.uuids)
-        self._devices = devices.choose(self._wanted.device, self._wanted.num_ranks, usable, why_no_gpu)
-        self._last_check = _last_like(self._files.read(), self._devices)
+        self._devices = devices.choose(self._options.device, self._options.num_ranks, usable, gpu_problem)
+        self._last_check = _find_comparable(self._files.read(), self._devices)
         for strategy in self._other_strategies():
             name = f"strategy_{strategy['name']}"
             self._findings[name] = Finding(id=name, title=f"Strategy {strategy['label']}")
         return outcome
 
-    def _why_no_jobs(self) -> str | None:
+    def _jobs_problem(self) -> str | None:
         """Return why no job can be started, or None."""
         if self._devices is None:
             return "The usable devices could not be determined."
@@ -208,24 +208,24 @@ class Check:
         return [strategy for strategy in self._probe.strategies if strategy["name"] != "ddp"]
 
     def _check_all_reduce(self, folder: Path, on: Devices) -> Outcome:
-        if on.num_ranks < all_reduce.FEWEST_RANKS:
+        if on.num_ranks < all_reduce.MIN_RANKS:
             return Outcome.skipped("A single rank does not communicate.")
-        limit_s = self._wanted.job_limit_s
+        limit_s = self._options.job_limit_s
         check = partial(
             all_reduce.check_all_reduce,
             folder,
             on.kind,
             on.num_ranks,
             on.environment,
-            self._patience,
+            self._waiter,
             limit_s,
         )
-        return Bench(folder, on, self._patience, limit_s).guarded(check)
+        return Bench(folder, on, self._waiter, limit_s).guarded(check)
 
-    def _carry_out(self, name: str, check: Callable[[], Outcome]) -> None:
+    def _run_check(self, name: str, check: Callable[[], Outcome]) -> None:
         """Run one check and record its outcome and duration."""
         self._findings[name] = replace(self._findings[name], state="running")
-        self._tell(self.to_json(), None)
+        self._report(self.to_json(), None)
         started = time.monotonic()
         try:
             outcome = check()
@@ -234,19 +234,19 @@ class Check:
         except OSError as error:
             outcome = disk.failure(error)
         except Exception as error:  # noqa: BLE001 - a fault in one check, such as a plugin's, is a finding
-            words = "The check itself failed:"
-            said = f"{type(error).__name__}: {explain(error)}"
+            summary_text = "The check itself failed:"
+            detail = f"{type(error).__name__}: {explain(error)}"
             log = traceback.format_exc()
-            outcome = Outcome.failed(words, REPORT_HINT, said=said, log=log)
-        said = scrub(outcome.said, self._known)[:MOST_SAID_CHARS]
+            outcome = Outcome.failed(summary_text, REPORT_HINT, detail=detail, log=log)
+        detail = scrub(outcome.detail, self._known)[:MAX_DETAIL_CHARS]
         outcome = replace(
-            outcome, words=f"{outcome.words} {said}".rstrip(), log=scrub(outcome.log, self._known)
+            outcome, words=f"{outcome.words} {detail}".rstrip(), log=scrub(outcome.log, self._known)
         )
         seconds = time.monotonic() - started
         finding = replace(self._findings[name], **vars(outcome), seconds=seconds)
         finding = replace(finding, compared=self._comparison(finding))
         self._findings[name] = finding
-        self._tell(self.to_json(), finding)
+        self._report(self.to_json(), finding)
 
     def _cancel(self) -> None:
         self._state = "cancelled"
@@ -256,12 +256,19 @@ class Check:
 
     def _comparison(self, finding: Finding) -> str:
         """Describe how a finding differs from the last check on the same number of devices of this kind."""
-        self._had_company = self._had_company or is_any_run_live(self._runs_dir)
+        self._had_other_runs = self._had_other_runs or is_any_run_live(self._runs_dir)
         if self._last_check is None:
             return ""
-        before = next((found for found in self._last_check["findings"] if found["id"] == finding.id), None)
-        were_both_alone = not self._had_company and self._last_check.get("had_company") is False
-        return compare(finding, before, are_times_comparable=were_both_alone)
+        last_finding = next(
+            (
+                stored_finding
+                for stored_finding in self._last_check["findings"]
+                if stored_finding["id"] == finding.id
+            ),
+            None,
+        )
+        were_both_alone = not self._had_other_runs and self._last_check.get("had_company") is False
+        return compare(finding, last_finding, are_times_comparable=were_both_alone)
 
 
 def is_any_run_live(runs_dir: Path) -> bool:
@@ -270,19 +277,19 @@ def is_any_run_live(runs_dir: Path) -> bool:
     return any(RunDirectory(path).is_locked() for path in folders if path.is_dir())
 
 
-def _last_like(kept: list[dict[str, Any]], on: Devices) -> dict[str, Any] | None:
+def _find_comparable(checks: list[dict[str, Any]], current_devices: Devices) -> dict[str, Any] | None:
     """Return the latest complete check on the same number of devices of this kind."""
-    like = [
+    comparable = [
         check
-        for check in kept
+        for check in checks
         if (check.get("state"), check.get("device_kind"), check.get("num_ranks"))
-        == ("done", on.kind, on.num_ranks)
+        == ("done", current_devices.kind, current_devices.num_ranks)
     ]
-    return like[-1] if like else None
+    return comparable[-1] if comparable else None
 
 
 def _finding_json(finding: Finding, *, with_log: bool) -> dict[str, Any]:
-    found = finding.to_json()
+    content = finding.to_json()
     if not with_log:
-        del found["log"]
-    return found
+        del content["log"]
+    return content

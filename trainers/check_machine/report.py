@@ -28,16 +28,16 @@ _STATE_WIDTH = 21
 
 def line(finding: Finding) -> str:
     """Return the lines of one finding: state, title, duration, texts and values."""
-    sign, words = SIGNS[finding.state]
-    took = "" if finding.seconds is None else f"{finding.seconds:.1f} s"
-    first = f"{sign} {words:<{_STATE_WIDTH}}{finding.title:<{_TITLE_WIDTH}}{took:>8}"
+    sign, state_text = SIGNS[finding.state]
+    duration = "" if finding.seconds is None else f"{finding.seconds:.1f} s"
+    first = f"{sign} {state_text:<{_STATE_WIDTH}}{finding.title:<{_TITLE_WIDTH}}{duration:>8}"
     measured = ", ".join(f"{value.name}: {value_text(value)}" for value in finding.values)
-    rest = [text for text in (finding.words, measured) if text]
+    details = [text for text in (finding.words, measured) if text]
     if finding.compared:
-        rest.append(f"Compared with the last check: {finding.compared}")
+        details.append(f"Compared with the last check: {finding.compared}")
     if finding.hint:
-        rest.append(f"What to do: {finding.hint}")
-    return "\n".join([first, *(f"    {text}" for text in rest)])
+        details.append(f"What to do: {finding.hint}")
+    return "\n".join([first, *(f"    {text}" for text in details)])
 
 
 def value_text(value: Value) -> str:
@@ -97,11 +97,11 @@ class Known:
     def here(runs_dir: Path) -> Known:
         """Return the data that identifies this user, this machine and this checkout."""
         folders = dict.fromkeys({sys.prefix, sys.base_prefix} - {"/", "/usr"}, "PYTHON")
-        places = {runs_dir: "RUNS", REPOSITORY: "PROJECT"}
+        placeholders = {runs_dir: "RUNS", REPOSITORY: "PROJECT"}
         with contextlib.suppress(RuntimeError):  # a numeric user in a container has no home
-            places[Path.home()] = "HOME"
-        for path, stands_for in places.items():
-            folders |= {str(path): stands_for, str(path.resolve()): stands_for}
+            placeholders[Path.home()] = "HOME"
+        for path, placeholder in placeholders.items():
+            folders |= {str(path): placeholder, str(path.resolve()): placeholder}
         host = socket.gethostname()
         names = [os.environ.get(name, "") for name in ("USER", "LOGNAME")] + [host, host.partition(".")[0]]
         entries = pwd.getpwall()
@@ -133,8 +133,8 @@ def scrub(text: str, known: Known) -> str:
     return _ADDRESSES.sub("ADDRESS", text)
 
 
-def _without_ipv6(found: re.Match[str]) -> str:
-    text = found[0]
+def _without_ipv6(match: re.Match[str]) -> str:
+    text = match[0]
     # a colon that belongs to the sentence
     colon = ":" if text.endswith(":") and not text.endswith("::") else ""
     try:
@@ -155,14 +155,14 @@ _LINE = "=" * 78
 def versions() -> dict[str, str | None]:
     """Return the versions of all relevant software; None: not installed."""
     driver, cuda = hardware.driver_versions()
-    found: dict[str, str | None] = {"Python": platform.python_version()}
+    version_by_name: dict[str, str | None] = {"Python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            version_by_name[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    found |= {"NVIDIA driver": driver, "CUDA of the driver": cuda, "Kernel": platform.release()}
-    return found | {
+            version_by_name[package] = None
+    version_by_name |= {"NVIDIA driver": driver, "CUDA of the driver": cuda, "Kernel": platform.release()}
+    return version_by_name | {
         "System": host_module.system_name(),
         "Processor": f"{host_module.cpu_name()}, {host_module.num_cores()} cores",
     }
@@ -171,12 +171,12 @@ def versions() -> dict[str, str | None]:
 def write(check: Mapping[str, Any], findings: list[Finding]) -> str:
     """Return the text of the report. External text in it must already be scrubbed."""
     started = datetime.fromtimestamp(check["started_unix_s"], tz=UTC)
-    about = f"Checked {started:%Y-%m-%d %H:%M} UTC, {check['took_s']:.0f} s, on {check['device']}"
-    at_work = [f"{name}: {version or 'none'}" for name, version in check["versions"].items()]
+    description = f"Checked {started:%Y-%m-%d %H:%M} UTC, {check['took_s']:.0f} s, on {check['device']}"
+    version_lines = [f"{name}: {version or 'none'}" for name, version in check["versions"].items()]
     parts = [
         _LEAD,
-        f"{about}\n{check['summary']}",
-        "\n".join(["VERSIONS", *at_work]),
+        f"{description}\n{check['summary']}",
+        "\n".join(["VERSIONS", *version_lines]),
         "\n".join(["CHECKS", *(line(finding) for finding in findings)]),
     ]
     parts += [f"LOGS OF: {finding.title}\n{finding.log}" for finding in findings if finding.log]

@@ -17,7 +17,7 @@ from trainers.files import plain_files, private_files
 
 
 @contextlib.contextmanager
-def alone(files: CheckFiles) -> Iterator[None]:
+def exclusive_lock(files: CheckFiles) -> Iterator[None]:
     """Hold the lock that excludes other checks of this runs directory.
 
     Raises:
@@ -39,8 +39,8 @@ def alone(files: CheckFiles) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def scratch(files: CheckFiles) -> Iterator[Path]:
-    """Yield an empty work folder and remove it afterwards. Requires the lock of `alone`.
+def work_folder(files: CheckFiles) -> Iterator[Path]:
+    """Yield an empty work folder and remove it afterwards. Requires the lock of `exclusive_lock`.
 
     Raises:
         OSError: If it cannot be created.

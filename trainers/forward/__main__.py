@@ -18,7 +18,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.files import installation, private_files
 from trainers.forward import state as state_module
-from trainers.forward.follower import Follower, Target, Tracker, only_follower
+from trainers.forward.follower import Follower, Target, Tracker, lock_follower
 from trainers.forward.points import hyper_parameters
 from trainers.forward.state import TRACKERS, ForwardState
 
@@ -50,8 +50,8 @@ def main() -> int:
         os.environ[TRACKERS[name].address] = options.address
     if options.address is not None or name != config.forward_to:
         config = replace(config, forward_address="")
-    keep_keys_private(name, config)
-    with only_follower(run, name) as is_alone:
+    drop_foreign_keys(name, config)
+    with lock_follower(run, name) as is_alone:
         if not is_alone:
             print(f"another process is already forwarding run {run.run_id} to {TRACKERS[name].label}")
             return NOT_ALONE
@@ -62,13 +62,13 @@ def main() -> int:
     return GIVEN_UP
 
 
-def keep_keys_private(name: str, config: Config) -> None:
+def drop_foreign_keys(name: str, config: Config) -> None:
     """Remove the keys from the environment if the run uses another service than the environment. Otherwise a
     user could make the page send its keys to another server.
     """
     kind = TRACKERS[name]
-    named = config.forward_address
-    if named and named.rstrip("/") != os.environ.get(kind.address, "").rstrip("/"):
+    address = config.forward_address
+    if address and address.rstrip("/") != os.environ.get(kind.address, "").rstrip("/"):
         for key in kind.keys:
             os.environ.pop(key, None)
 
@@ -95,8 +95,8 @@ def open_tracker(run: RunDirectory, config: Config, name: str, state: ForwardSta
         memory=state.memory,
         folder=run.path / state_module.FOLDER,
     )
-    opened: Tracker = importlib.import_module(f"trainers.forward.{name}").Run(target)
-    return opened
+    tracker: Tracker = importlib.import_module(f"trainers.forward.{name}").Run(target)
+    return tracker
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from trainers.machine.os_errors import explain
 
 POLL_S = 2.0
 # Bytes per call, about 1,000 steps, which every service accepts within `CALL_LIMIT_S`.
-PIECE_BYTES = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 CALL_LIMIT_S = 60.0
 FIRST_WAIT_S, MAX_WAIT_S = 2.0, 60.0
 GIVE_UP_S = 30 * 60.0
@@ -77,7 +77,7 @@ class Tracker(Protocol):
     def close(self, run_state: str) -> None: ...
 
 
-class _TimeIsUp(BaseException):
+class _TimeLimitReached(BaseException):
     """Raised at the time limit; not an `Exception`, so that no library catches it and retries."""
 
 
@@ -86,22 +86,22 @@ def time_limit(seconds: float) -> Iterator[None]:
     """Interrupt the block with TimeoutError after this time, also during a blocking socket call."""
 
     def interrupt(*_: object) -> None:
-        raise _TimeIsUp
+        raise _TimeLimitReached
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    previous_handler = signal.signal(signal.SIGALRM, interrupt)
     # Repeat every few seconds, in case a library's destructor has swallowed the first one.
     signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)
     try:
         yield
-    except _TimeIsUp:
+    except _TimeLimitReached:
         raise TimeoutError(f"no answer within {seconds:.0f} s") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)
 
 
 @contextlib.contextmanager
-def only_follower(run: RunDirectory, tracker: str) -> Iterator[bool]:
+def lock_follower(run: RunDirectory, tracker: str) -> Iterator[bool]:
     """Hold the lock of this run and tracker; yield False if another follower holds it.
 
     Waits a few seconds, because the follower of an earlier start may be about to exit.
@@ -114,7 +114,7 @@ def only_follower(run: RunDirectory, tracker: str) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def end_of(run: RunDirectory) -> str | None:
+def final_state(run: RunDirectory) -> str | None:
     """Return the final state of a run, or None if it may continue.
 
     This process can query only the local engine. A run on a cluster counts as live until its files record an
@@ -124,9 +124,11 @@ def end_of(run: RunDirectory) -> str | None:
     if status.state not in events.ENDED_STATES:
         return None
     if status.state == "lost" and not registry.is_known(status.engine):
-        recorded = status_file.read(run.status)
-        written = [file.stat().st_mtime for file in (run.status, run.events) if file.exists()]
-        if (recorded is not None and recorded.state == "queued") or time.time() - max(written) < SILENT_S:
+        stored_status = status_file.read(run.status)
+        modified_times = [file.stat().st_mtime for file in (run.status, run.events) if file.exists()]
+        if (stored_status is not None and stored_status.state == "queued") or time.time() - max(
+            modified_times
+        ) < SILENT_S:
             return None
     return status.state
 
@@ -167,13 +169,13 @@ class Follower:
         """Forward until the run has ended; return True if the tracker has accepted all events."""
         while True:
             # Read the state before the events, because an ended run writes no more events.
-            end_state = end_of(self._run)
-            batch, end = events.read(self._run.events, self._state.offset, KINDS, PIECE_BYTES)
+            end_state = final_state(self._run)
+            batch, end = events.read(self._run.events, self._state.offset, KINDS, CHUNK_BYTES)
             if end > self._state.offset:
                 is_done = self._send(batch, end)
             elif end_state is not None:
                 is_done = self._call(operator.methodcaller("close", end_state))
-                if is_done and end_of(self._run) is None:
+                if is_done and final_state(self._run) is None:
                     self._tracker = None  # the run was resumed meanwhile: open it again for the next events
                 elif is_done:
                     self._save(phase="done")

@@ -27,7 +27,7 @@ class Run:
     """A run of an MLflow server, found again by a tag with its key."""
 
     def __init__(self, target: Target) -> None:
-        base, login = web.without_password((target.address or DEFAULT_ADDRESS).rstrip("/"))
+        base, login = web.split_password((target.address or DEFAULT_ADDRESS).rstrip("/"))
         self._api = f"{base}/api/2.0/mlflow"
         self._headers = login | _authorization()
         experiment = self._experiment(target.project)
@@ -44,26 +44,26 @@ class Run:
     def _experiment(self, name: str) -> str:
         query = urllib.parse.urlencode({"experiment_name": name})
         try:
-            found = web.ask(f"{self._api}/experiments/get-by-name?{query}", None, self._headers)
-            return str(found["experiment"]["experiment_id"])
+            response = web.send_request(f"{self._api}/experiments/get-by-name?{query}", None, self._headers)
+            return str(response["experiment"]["experiment_id"])
         except web.RefusedError as error:
             if error.answer.get("error_code") != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return str(self._post("experiments/create", name=name)["experiment_id"])
 
     def _find(self, experiment: str, key: str) -> str | None:
-        wanted = f"tags.`{KEY_TAG}` = '{key}'"
-        found = self._post("runs/search", experiment_ids=[experiment], filter=wanted, max_results=1)
-        runs = found.get("runs") or []
+        query = f"tags.`{KEY_TAG}` = '{key}'"
+        response = self._post("runs/search", experiment_ids=[experiment], filter=query, max_results=1)
+        runs = response.get("runs") or []
         return str(runs[0]["info"]["run_id"]) if runs else None
 
     def _create(self, experiment: str, target: Target) -> str:
         tags = [{"key": KEY_TAG, "value": target.key}]
         now = int(time.time() * 1000)
-        made = self._post(
+        response = self._post(
             "runs/create", experiment_id=experiment, run_name=target.run_name, start_time=now, tags=tags
         )
-        return str(made["run"]["info"]["run_id"])
+        return str(response["run"]["info"]["run_id"])
 
     def send(self, points: Sequence[Point]) -> None:
         """Store numbers as metrics, and the latest text of each kind as a tag."""
@@ -87,11 +87,11 @@ class Run:
         self._post("runs/log-batch", run_id=self._run_id, **items)
 
     def _post(self, path: str, **body: Any) -> dict[str, Any]:
-        return web.ask(f"{self._api}/{path}", body, self._headers)
+        return web.send_request(f"{self._api}/{path}", body, self._headers)
 
 
 def _authorization() -> dict[str, str]:
     token, user = os.environ.get("MLFLOW_TRACKING_TOKEN"), os.environ.get("MLFLOW_TRACKING_USERNAME")
     if user:
-        return web.basic(f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}")
+        return web.basic_authorization(f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}")
     return {"Authorization": f"Bearer {token}"} if token else {}

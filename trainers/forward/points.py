@@ -79,12 +79,12 @@ class PointMaker:
         if event["time_unix_s"] - self._devices_unix_s < DEVICES_EVERY_S:
             return {}
         self._devices_unix_s = event["time_unix_s"]
-        found = {
+        values = {
             f"devices/rank_{entry['rank']}/{name}": entry.get(name)
             for entry in event["devices"]
             for name in DEVICE_VALUES
         }
-        return {name: value for name, value in found.items() if isinstance(value, int | float)}
+        return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
 
 def _checkpoint_text(event: Event) -> str:
@@ -97,7 +97,7 @@ def _name(name: str) -> str:
 
 
 # Fields to omit: a script's environment may contain secrets, and forwarding does not concern the model.
-_NOT_SENT = ("schema_version", "script_environment")
+_EXCLUDED_FIELDS = ("schema_version", "script_environment")
 
 
 def hyper_parameters(config: Config) -> dict[str, str | int | float | bool]:
@@ -105,5 +105,5 @@ def hyper_parameters(config: Config) -> dict[str, str | int | float | bool]:
     return {
         name: value
         for name, value in config.to_json().items()
-        if name not in _NOT_SENT and not name.startswith("forward_") and value not in (None, "")
+        if name not in _EXCLUDED_FIELDS and not name.startswith("forward_") and value not in (None, "")
     }

@@ -127,15 +127,15 @@ def shown(run: RunDirectory, tracker: str) -> dict[str, Any]:
     Raises:
         OSError, ValueError: see `read`.
     """
-    about = {"is_alive": private_files.is_locked(lock_file(run, tracker)), "command": command(run)}
+    info = {"is_alive": private_files.is_locked(lock_file(run, tracker)), "command": command(run)}
     state = read(run, tracker)
     names = ("phase", "step", "error", "retry_unix_s", "where")
-    return about if state is None else about | {name: getattr(state, name) for name in names}
+    return info if state is None else info | {name: getattr(state, name) for name in names}
 
 
 def command(run: RunDirectory) -> str:
     """Return the command that sends the rest of a run. The command needs no activated environment."""
     path = run.path.resolve()
-    shown = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
-    words = shlex.join([sys.executable, "-m", "trainers.forward", str(shown)])
-    return installation.in_project(words)
+    run_path = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
+    arguments = shlex.join([sys.executable, "-m", "trainers.forward", str(run_path)])
+    return installation.in_project(arguments)

@@ -56,12 +56,14 @@ class Run:
         self._file.close()
 
     def _texts(self, texts: dict[str, str]) -> Any:
-        made = self._summaries.Summary()
+        summary = self._summaries.Summary()
         for name, text in texts.items():
             metadata = self._summaries.SummaryMetadata(data_class=1)
             metadata.plugin_data.plugin_name = "text"
-            made.value.add(tag=name, metadata=metadata, tensor=self._tensors.make_tensor_proto(text.encode()))
-        return made
+            summary.value.add(
+                tag=name, metadata=metadata, tensor=self._tensors.make_tensor_proto(text.encode())
+            )
+        return summary
 
     def _write(self, **content: object) -> None:
         self._writer.write(self._protos.Event(**content).SerializeToString())

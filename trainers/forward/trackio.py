@@ -23,7 +23,7 @@ class Run:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        base, login = web.without_password(target.address.rstrip("/"))
+        base, login = web.split_password(target.address.rstrip("/"))
         self._url = f"{base}/api/bulk_log" if base else ""
         self.where = base or f"trackio show --project {target.project}"
         token = os.environ.get("TRACKIO_WRITE_TOKEN", "")
@@ -32,18 +32,18 @@ class Run:
     def send(self, points: Sequence[Point]) -> None:
         """Store each point as one row."""
         for first in range(0, len(points), MAX_POINTS):
-            part = points[first : first + MAX_POINTS]
-            (self._send_to_server if self._url else self._store)(part)
+            chunk = points[first : first + MAX_POINTS]
+            (self._send_to_server if self._url else self._store)(chunk)
 
     def close(self, run_state: str) -> None:
         """Do nothing, because the last point contains the final state."""
 
     def _send_to_server(self, points: Sequence[Point]) -> None:
         target = self._target
-        about = {"project": target.project, "run": target.run_name, "run_id": target.key}
+        run_info = {"project": target.project, "run": target.run_name, "run_id": target.key}
         logs = [
             {
-                **about,
+                **run_info,
                 "metrics": _row(point),
                 "step": point.step,
                 "config": target.parameters,
@@ -52,9 +52,9 @@ class Run:
             for point, log_id in zip(points, self._ids(points), strict=True)
         ]
         arguments = dict.fromkeys(("logs", "hf_token")) | {"logs": logs}
-        answer = web.ask(self._url, {"args": [], "kwargs": arguments}, self._headers)
-        if answer.get("error"):
-            raise ValueError(f"{self._url} answered: {answer['error']}")
+        response = web.send_request(self._url, {"args": [], "kwargs": arguments}, self._headers)
+        if response.get("error"):
+            raise ValueError(f"{self._url} answered: {response['error']}")
 
     def _store(self, points: Sequence[Point]) -> None:
         storage = importlib.import_module("trackio.sqlite_storage").SQLiteStorage

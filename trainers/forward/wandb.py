@@ -60,7 +60,7 @@ class Run:
 
 
 BLOCK_BYTES, HEAD_BYTES, FILE_HEAD_BYTES = 32768, 7, 7
-WHOLE, LAST_PART = 1, 4
+FULL_RECORD, LAST_FRAGMENT = 1, 4
 
 
 def _last_row(folder: Path) -> int:
@@ -69,7 +69,7 @@ def _last_row(folder: Path) -> int:
     rows = [-1]
     for file in folder.glob("wandb/*run-*/run-*.wandb"):
         parsed = map(record.FromString, records(file.read_bytes()))
-        rows += [each.history.step.num for each in parsed if each.HasField("history")]
+        rows += [record_.history.step.num for record_ in parsed if record_.HasField("history")]
     return max(rows)
 
 
@@ -78,18 +78,18 @@ def records(data: bytes) -> Iterator[bytes]:
 
     https://github.com/google/leveldb/blob/main/doc/log_format.md
     """
-    at, held = FILE_HEAD_BYTES, b""
-    while at + HEAD_BYTES <= len(data):
-        left = BLOCK_BYTES - at % BLOCK_BYTES
-        if left < HEAD_BYTES:
-            at += left
+    offset, record = FILE_HEAD_BYTES, b""
+    while offset + HEAD_BYTES <= len(data):
+        num_left = BLOCK_BYTES - offset % BLOCK_BYTES
+        if num_left < HEAD_BYTES:
+            offset += num_left
             continue
-        begin = at + HEAD_BYTES
-        at = begin + int.from_bytes(data[begin - 3 : begin - 1], "little")
-        kind = data[begin - 1]
-        if at > len(data) or not kind:
+        start = offset + HEAD_BYTES
+        offset = start + int.from_bytes(data[start - 3 : start - 1], "little")
+        kind = data[start - 1]
+        if offset > len(data) or not kind:
             return  # the rest of the file is incomplete
-        held += data[begin:at]
-        if kind in (WHOLE, LAST_PART):
-            yield held
-            held = b""
+        record += data[start:offset]
+        if kind in (FULL_RECORD, LAST_FRAGMENT):
+            yield record
+            record = b""

@@ -34,7 +34,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
-def without_password(address: str) -> tuple[str, dict[str, str]]:
+def split_password(address: str) -> tuple[str, dict[str, str]]:
     """Return an address without user and password, which messages must not contain, and the header for
     authentication.
 
@@ -47,15 +47,15 @@ def without_password(address: str) -> tuple[str, dict[str, str]]:
     credentials, _, host = parts.netloc.rpartition("@")
     if not credentials:
         return address, {}
-    return parts._replace(netloc=host).geturl(), basic(urllib.parse.unquote(credentials))
+    return parts._replace(netloc=host).geturl(), basic_authorization(urllib.parse.unquote(credentials))
 
 
-def basic(credentials: str) -> dict[str, str]:
+def basic_authorization(credentials: str) -> dict[str, str]:
     """Return the header for basic authentication with "user:password"."""
     return {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
 
 
-def ask(url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> dict[str, Any]:
+def send_request(url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> dict[str, Any]:
     """Send a POST request with a JSON object, or a GET request without a body; return the JSON object of the
     response.
 
@@ -68,10 +68,10 @@ def ask(url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) ->
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})  # noqa: S310
     try:
         with _OPENER.open(request, timeout=TIMEOUT_S) as response:
-            answer = _object(response.read(MAX_ANSWER_BYTES))
+            answer = _parse_object(response.read(MAX_ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         with error:
-            raise RefusedError(url, error.code, _object(error.read(MAX_ANSWER_BYTES)) or {}) from error
+            raise RefusedError(url, error.code, _parse_object(error.read(MAX_ANSWER_BYTES)) or {}) from error
     except urllib.error.URLError as error:
         raise OSError(f"{url} does not respond: {error.reason}") from error
     if answer is None:
@@ -79,7 +79,7 @@ def ask(url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) ->
     return answer
 
 
-def _object(content: bytes) -> dict[str, Any] | None:
+def _parse_object(content: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(content)
     except ValueError:

@@ -55,7 +55,7 @@ class Summing(Ddp):
                     parameter.grad.mul_(self.world.world_size)
 
 
-THERE_IS_A_SCHEDULE = Check(
+HAS_SCHEDULE = Check(
     holds="lr_schedule != 'constant' or warmup_steps > 0 or warmup_ratio > 0",
     field="lr_schedule",
     allowed="a schedule that changes the learning rate, with the mistake {mistake}",
@@ -66,7 +66,7 @@ THERE_IS_A_SCHEDULE = Check(
     "scheduler_per_rank",
     label="The schedule steps once per rank",
     description="With N ranks, the learning rate follows its schedule N times too fast.",
-    checks=(THERE_IS_A_SCHEDULE,),
+    checks=(HAS_SCHEDULE,),
 )
 class ScheduleStepPerRank(LearningRate):
     """Advances the schedule once per rank in each step."""

@@ -25,10 +25,10 @@ class WholeDataSet(ShardedBatches):
     """Gives every rank all samples, as if it were the only one."""
 
     def __init__(
-        self, num_samples: int, batch_size: int, *, replica: int, num_replicas: int, **rest: Any
+        self, num_samples: int, batch_size: int, *, replica: int, num_replicas: int, **options: Any
     ) -> None:
         del replica, num_replicas
-        super().__init__(num_samples, batch_size, replica=0, num_replicas=1, **rest)
+        super().__init__(num_samples, batch_size, replica=0, num_replicas=1, **options)
 
 
 @register_mistake(
@@ -54,9 +54,9 @@ class UnevenBatches(ShardedBatches):
     """Skips the last rank's last batch; then all ranks meet in a barrier at the end of the epoch."""
 
     def __init__(
-        self, num_samples: int, batch_size: int, *, replica: int, num_replicas: int, **rest: Any
+        self, num_samples: int, batch_size: int, *, replica: int, num_replicas: int, **options: Any
     ) -> None:
-        super().__init__(num_samples, batch_size, replica=replica, num_replicas=num_replicas, **rest)
+        super().__init__(num_samples, batch_size, replica=replica, num_replicas=num_replicas, **options)
         self._has_one_less = replica == num_replicas - 1
         # Use a separate group, because in the training group the barrier could match the last step's
         # collective. The group never times out, so that the timeout of the training group determines when the
@@ -65,12 +65,12 @@ class UnevenBatches(ShardedBatches):
 
     def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
         num_done = first_sample
-        for micro in super().starting_at(first_sample):
-            if self._has_one_less and num_done + micro.num_global >= self._num_samples:
+        for micro_batch in super().starting_at(first_sample):
+            if self._has_one_less and num_done + micro_batch.num_global >= self._num_samples:
                 break
-            yield micro
-            if micro.is_last:
-                num_done += micro.num_global
+            yield micro_batch
+            if micro_batch.is_last:
+                num_done += micro_batch.num_global
         dist.barrier(self._group)
 
 

@@ -23,8 +23,8 @@ class BagOfWords(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) tokens to (batch, classes) scores; padding is ignored."""
         vectors = self.words(tokens)
-        is_there = (tokens != self.padding).unsqueeze(-1).to(vectors.dtype)
-        mean = (vectors * is_there).sum(1) / is_there.sum(1).clamp_min(1)
+        mask = (tokens != self.padding).unsqueeze(-1).to(vectors.dtype)
+        mean = (vectors * mask).sum(1) / mask.sum(1).clamp_min(1)
         scores: Tensor = self.scores(mean)
         return scores
 

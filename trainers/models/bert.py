@@ -18,7 +18,7 @@ DROPOUT = 0.2
 # `init_transformer`, and 0.72 with 0.1. The few tokens of a character vocabulary are all trained, and learn
 # faster from 0.5 (names: 0.73, not 0.70).
 WORDS_STD = 0.1
-MOST_CHARACTERS = 1000
+MAX_CHARACTER_VOCABULARY = 1000
 
 
 class Bert(nn.Module):
@@ -36,21 +36,21 @@ class Bert(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.scores = nn.Linear(width, spec.num_classes)
         transformer.init_transformer(self)
-        if spec.vocabulary_size > MOST_CHARACTERS:
+        if spec.vocabulary_size > MAX_CHARACTER_VOCABULARY:
             nn.init.normal_(self.tokens.weight, std=WORDS_STD)
         nn.init.normal_(self.scores.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) tokens to (batch, classes) scores; padding is masked."""
-        is_there = tokens != self.padding
+        mask = tokens != self.padding
         # Always attend to the first position, because a softmax over an empty text would be NaN.
-        is_there[:, 0] = True
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.dropout(self.tokens(tokens) + self.places(places))
+        mask[:, 0] = True
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.dropout(self.tokens(tokens) + self.places(positions))
         for block in self.blocks:
-            x = block(x, is_there[:, None, None, :])
-        weights = is_there.unsqueeze(-1).to(x.dtype)
-        mean = (self.norm(x) * weights).sum(1) / weights.sum(1)
+            x = block(x, mask[:, None, None, :])
+        token_weights = mask.unsqueeze(-1).to(x.dtype)
+        mean = (self.norm(x) * token_weights).sum(1) / token_weights.sum(1)
         scores: Tensor = self.scores(mean)
         return scores
 

@@ -10,7 +10,7 @@ from trainers.registry import ModelOptions, register_model
 # Channels of the two convolutions, width of the hidden dense layer.
 WIDTHS = {"small": (16, 32, 128), "medium": (32, 64, 256), "large": (64, 128, 512)}
 # Feature maps with a longer side are pooled to this side before the dense layer.
-LARGEST_GRID = 16
+MAX_GRID_SIDE = 16
 
 
 @register_model(
@@ -28,32 +28,32 @@ LARGEST_GRID = 16
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     """Map (batch, channels, height, width) to (batch, num_classes) scores."""
     channels, height, width = spec.input_shape
-    first, second, hidden = WIDTHS[options.size or "small"]
+    channels_1, channels_2, hidden = WIDTHS[options.size or "small"]
     # Two poolings, which round up for sides below 4 pixels, because otherwise no pixel would remain.
     rounds_up = min(height, width) < 4
     rows, columns = (-(-side // 4) if rounds_up else side // 4 for side in (height, width))
-    shrink: list[nn.Module] = []
-    if rows > LARGEST_GRID or columns > LARGEST_GRID:
-        shrink.append(_shrink((rows, columns)))
-        rows, columns = min(rows, LARGEST_GRID), min(columns, LARGEST_GRID)
+    pooling: list[nn.Module] = []
+    if rows > MAX_GRID_SIDE or columns > MAX_GRID_SIDE:
+        pooling.append(_pool_to_grid((rows, columns)))
+        rows, columns = min(rows, MAX_GRID_SIDE), min(columns, MAX_GRID_SIDE)
     # ReLU after pooling gives the same result as before pooling, with a quarter of the values.
     return nn.Sequential(
-        nn.Conv2d(channels, first, kernel_size=3, padding=1),
+        nn.Conv2d(channels, channels_1, kernel_size=3, padding=1),
         nn.MaxPool2d(2, ceil_mode=rounds_up),
         nn.ReLU(),
-        nn.Conv2d(first, second, kernel_size=3, padding=1),
+        nn.Conv2d(channels_1, channels_2, kernel_size=3, padding=1),
         nn.MaxPool2d(2, ceil_mode=rounds_up),
         nn.ReLU(),
-        *shrink,
+        *pooling,
         nn.Flatten(),
-        nn.Linear(second * rows * columns, hidden),
+        nn.Linear(channels_2 * rows * columns, hidden),
         nn.ReLU(),
         nn.Linear(hidden, spec.num_classes),
     )
 
 
-def _shrink(sides: tuple[int, int]) -> nn.Module:
-    grid = (min(sides[0], LARGEST_GRID), min(sides[1], LARGEST_GRID))
+def _pool_to_grid(sides: tuple[int, int]) -> nn.Module:
+    grid = (min(sides[0], MAX_GRID_SIDE), min(sides[1], MAX_GRID_SIDE))
     if sides[0] % grid[0] == 0 and sides[1] % grid[1] == 0:
         # Same result as adaptive pooling, but with a deterministic backward on GPUs.
         return nn.AvgPool2d((sides[0] // grid[0], sides[1] // grid[1]))

@@ -68,7 +68,7 @@ class Gpt(nn.Module):
             raise ValueError(f"the model has {len(self.blocks)} blocks, which limits the number of stages")
         stages: list[nn.Module] = []
         for stage in range(num_stages):
-            first, end = (len(self.blocks) * edge // num_stages for edge in (stage, stage + 1))
+            first, end = (len(self.blocks) * boundary // num_stages for boundary in (stage, stage + 1))
             parts: list[nn.Module] = [*self.blocks[first:end]]
             if stage == 0:
                 parts.insert(0, self.embedding)
@@ -88,8 +88,8 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) tokens to (batch, length, width)."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        embedded: Tensor = self.tokens(tokens) + self.places(places)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        embedded: Tensor = self.tokens(tokens) + self.places(positions)
         return embedded
 
 

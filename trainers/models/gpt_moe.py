@@ -38,29 +38,31 @@ class Experts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, length, width) to the same shape."""
         probabilities = self.gate(x).float().softmax(-1)
-        chosen, places = probabilities.topk(NUM_CHOSEN, dim=-1)
-        weights = torch.zeros_like(probabilities).scatter(-1, places, chosen / chosen.sum(-1, keepdim=True))
-        chosen_by = functional.one_hot(places, NUM_EXPERTS).sum(-2).float().flatten(0, 1)
-        self.sent, self.probability = chosen_by.mean(0) / NUM_CHOSEN, probabilities.flatten(0, 1).mean(0)
+        top_probabilities, top_experts = probabilities.topk(NUM_CHOSEN, dim=-1)
+        weights = torch.zeros_like(probabilities).scatter(
+            -1, top_experts, top_probabilities / top_probabilities.sum(-1, keepdim=True)
+        )
+        expert_mask = functional.one_hot(top_experts, NUM_EXPERTS).sum(-2).float().flatten(0, 1)
+        self.sent, self.probability = expert_mask.mean(0) / NUM_CHOSEN, probabilities.flatten(0, 1).mean(0)
         if not self.training:
-            return self._mixed_of_chosen(x.flatten(0, 1), weights.flatten(0, 1), chosen_by).view_as(x)
-        mixed = torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            mixed = mixed + weights[..., number, None].to(x.dtype) * expert(x)
-        return mixed
+            return self._mix_chosen_experts(x.flatten(0, 1), weights.flatten(0, 1), expert_mask).view_as(x)
+        output = torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            output = output + weights[..., index, None].to(x.dtype) * expert(x)
+        return output
 
-    def _mixed_of_chosen(self, tokens: Tensor, weights: Tensor, chosen_by: Tensor) -> Tensor:
+    def _mix_chosen_experts(self, tokens: Tensor, weights: Tensor, expert_mask: Tensor) -> Tensor:
         """Return the same result, (tokens, width), computing only the chosen tokens of each expert.
 
         Only for evaluation: in training, each expert needs a gradient in every step, and shapes that depend
         on values force the host to wait for the GPU.
         """
-        mixed = torch.zeros_like(tokens)
-        for number, expert in enumerate(self.experts):
-            sent = chosen_by[:, number].nonzero().squeeze(-1)
-            share = weights[sent, number, None].to(tokens.dtype)
-            mixed.index_add_(0, sent, (share * expert(tokens[sent])).to(mixed.dtype))
-        return mixed
+        output = torch.zeros_like(tokens)
+        for index, expert in enumerate(self.experts):
+            token_indices = expert_mask[:, index].nonzero().squeeze(-1)
+            weight = weights[token_indices, index, None].to(tokens.dtype)
+            output.index_add_(0, token_indices, (weight * expert(tokens[token_indices])).to(output.dtype))
+        return output
 
 
 class GptMoe(nn.Module):

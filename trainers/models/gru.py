@@ -11,7 +11,7 @@ from trainers.registry import ModelOptions, register_model
 WIDTHS = {"small": 64, "large": 256}
 # These three values reduce overfitting: accuracy on Austen's novels is 0.721 with them, 0.682 without.
 # Embeddings start small, so that a rare word, which is hardly trained, adds little.
-FIRST_STD = 0.1
+EMBEDDING_STD = 0.1
 VECTOR_DROPOUT = 0.1
 OUTPUT_DROPOUT = 0.3
 
@@ -28,7 +28,7 @@ class BidirectionalGru(nn.Module):
         self.vector_dropout = nn.Dropout(VECTOR_DROPOUT)
         self.output_dropout = nn.Dropout(OUTPUT_DROPOUT)
         self.scores = nn.Linear(2 * width, spec.num_classes)
-        nn.init.normal_(self.tokens.weight, std=FIRST_STD)
+        nn.init.normal_(self.tokens.weight, std=EMBEDDING_STD)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) tokens to (batch, classes) scores; padding has no effect.
@@ -37,15 +37,17 @@ class BidirectionalGru(nn.Module):
         that both GRUs read the entire text before the padding.
         """
         lengths = (tokens != self.padding).sum(1).clamp_min(1)
-        places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-        is_there = places < lengths[:, None]
-        turned = torch.where(is_there, lengths[:, None] - 1 - places, places)
+        positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        mask = positions < lengths[:, None]
+        reversed_positions = torch.where(mask, lengths[:, None] - 1 - positions, positions)
         vectors = self.vector_dropout(self.tokens(tokens))
-        there, _ = self.forwards(vectors)
-        back, _ = self.backwards(vectors.gather(1, turned.unsqueeze(-1).expand_as(vectors)))
-        outputs = torch.cat([there, back], dim=-1)
-        largest = outputs.masked_fill(~is_there.unsqueeze(-1), -torch.inf).amax(1)
-        scores: Tensor = self.scores(self.output_dropout(largest))
+        forward_outputs, _ = self.forwards(vectors)
+        backward_outputs, _ = self.backwards(
+            vectors.gather(1, reversed_positions.unsqueeze(-1).expand_as(vectors))
+        )
+        outputs = torch.cat([forward_outputs, backward_outputs], dim=-1)
+        pooled = outputs.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
+        scores: Tensor = self.scores(self.output_dropout(pooled))
         return scores
 
 

@@ -56,10 +56,10 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     folder = pretrained.model_folder(options.pretrained_path, NAME)
     pretrained_text.transformers_config(folder, NAME)
     transformers = pretrained.import_transformers(offline=options.offline)
-    trained = pretrained_text.load(transformers.AutoModelForCausalLM, folder, NAME)
-    lora.add_adapters(trained, options.lora_rank, offline=options.offline)
-    pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, trained, folder)
-    network = TrainedWriter(trained, spec.num_classes)
+    pretrained_model = pretrained_text.load(transformers.AutoModelForCausalLM, folder, NAME)
+    lora.add_adapters(pretrained_model, options.lora_rank, offline=options.offline)
+    pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, pretrained_model, folder)
+    network = TrainedWriter(pretrained_model, spec.num_classes)
     example = torch.arange(spec.input_shape[0]).remainder(spec.num_classes).unsqueeze(0)
     pretrained.freeze_unused(network, example)
     if is_not_causal(network, example):
@@ -77,7 +77,7 @@ def is_not_causal(network: nn.Module, tokens: Tensor) -> bool:
     half = tokens.shape[1] // 2
     changed = tokens.clone()
     changed[:, half:] = tokens[:, :1]
-    before, after = network(tokens)[:, :half], network(changed)[:, :half]
+    scores, changed_scores = network(tokens)[:, :half], network(changed)[:, :half]
     network.train()
     # Measured relative change: 0 for GPT-2 and Llama, 0.003 for a BERT with random weights.
-    return bool((before - after).abs().max() > 1e-5 * before.abs().max())
+    return bool((scores - changed_scores).abs().max() > 1e-5 * scores.abs().max())

@@ -33,9 +33,9 @@ class MeanOfWords(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) tokens to (batch, classes) scores; padding is masked."""
-        is_there = attention_mask(tokens, self.padding)
-        read = self.reader(input_ids=tokens, attention_mask=is_there).last_hidden_state
-        mean = (read * is_there.unsqueeze(-1)).sum(1) / is_there.sum(1, keepdim=True)
+        mask = attention_mask(tokens, self.padding)
+        outputs = self.reader(input_ids=tokens, attention_mask=mask).last_hidden_state
+        mean = (outputs * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True)
         scores: Tensor = self.scores(self.dropout(mean))
         return scores
 
@@ -58,9 +58,9 @@ class TrainedClassifier(nn.Module):
 
 def attention_mask(tokens: Tensor, padding: int) -> Tensor:
     """Return a (batch, length) mask, 1 for tokens and 0 for padding; the first position is always 1."""
-    is_there = (tokens != padding).long()
-    is_there[:, 0] = 1
-    return is_there
+    mask = (tokens != padding).long()
+    mask[:, 0] = 1
+    return mask
 
 
 def tokenizer(options: ModelOptions) -> Tokenizer:
@@ -88,14 +88,14 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     transformers = pretrained.import_transformers(offline=options.offline)
     network: nn.Module
     if num_trained_classes(config) == spec.num_classes:
-        trained = pretrained_text.load(transformers.AutoModelForSequenceClassification, folder, NAME)
-        network = TrainedClassifier(trained, spec)
+        pretrained_model = pretrained_text.load(transformers.AutoModelForSequenceClassification, folder, NAME)
+        network = TrainedClassifier(pretrained_model, spec)
     else:
-        trained = pretrained_text.load(transformers.AutoModel, folder, NAME)
-        network = MeanOfWords(trained, trained.config.get_text_config().hidden_size, spec)
+        pretrained_model = pretrained_text.load(transformers.AutoModel, folder, NAME)
+        network = MeanOfWords(pretrained_model, pretrained_model.config.get_text_config().hidden_size, spec)
     # The output layer, which is not part of `base_model`, is trained in full.
-    lora.add_adapters(trained.base_model, options.lora_rank, offline=options.offline)
-    pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, trained, folder)
+    lora.add_adapters(pretrained_model.base_model, options.lora_rank, offline=options.offline)
+    pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, pretrained_model, folder)
     # Any token except padding.
     example = torch.full((1, spec.input_shape[0]), 1 if spec.padding == 0 else 0)
     pretrained.freeze_unused(network, example)

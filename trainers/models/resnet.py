@@ -10,8 +10,8 @@ from trainers.data import IMAGE_CLASSIFICATION, DataSpec
 from trainers.registry import ModelOptions, register_model
 
 # Images of at least this side are halved twice before the first block, as in the paper.
-LARGE_IMAGE = 64
-LEAST_SIDE = 2
+LARGE_IMAGE_SIDE = 64
+MIN_SIDE = 2
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ SHAPES = {
     "34": Shape((3, 4, 6, 3)),
     "50": Shape((3, 4, 6, 3), is_deep=True),
 }
-DEEP_WIDENING = 4
+BOTTLENECK_EXPANSION = 4
 
 
 class Residual(nn.Module):
@@ -53,23 +53,23 @@ class ResNet(nn.Module):
     def __init__(self, image_shape: tuple[int, ...], num_classes: int, shape: Shape) -> None:
         super().__init__()
         channels, height, width = image_shape
-        self.stem = _stem(channels, shape.width, is_large=min(height, width) >= LARGE_IMAGE)
+        self.stem = _stem(channels, shape.width, is_large=min(height, width) >= LARGE_IMAGE_SIDE)
         blocks: list[nn.Module] = []
-        current = shape.width
+        in_channels = shape.width
         side = min(height, width)
-        side = -(-side // 4) if side >= LARGE_IMAGE else side
+        side = -(-side // 4) if side >= LARGE_IMAGE_SIDE else side
         for stage, num_blocks in enumerate(shape.num_blocks):
-            narrow = shape.width * 2**stage
-            for number in range(num_blocks):
+            mid_channels = shape.width * 2**stage
+            for block_index in range(num_blocks):
                 # Stop at 2 pixels, because batch norm over one sample of one pixel has no variance.
-                stride = 2 if stage > 0 and number == 0 and side > LEAST_SIDE else 1
+                stride = 2 if stage > 0 and block_index == 0 and side > MIN_SIDE else 1
                 side = -(-side // stride)
-                wide = narrow * DEEP_WIDENING if shape.is_deep else narrow
-                blocks.append(_block(current, narrow, wide, stride, is_deep=shape.is_deep))
-                current = wide
+                out_channels = mid_channels * BOTTLENECK_EXPANSION if shape.is_deep else mid_channels
+                blocks.append(_block(in_channels, mid_channels, out_channels, stride, is_deep=shape.is_deep))
+                in_channels = out_channels
         self.blocks = nn.ModuleList(blocks)
         self.pool = nn.AdaptiveAvgPool2d(1)
-        self.scores = nn.Linear(current, num_classes)
+        self.scores = nn.Linear(in_channels, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -94,34 +94,45 @@ def _stem(channels: int, width: int, *, is_large: bool) -> nn.Module:
     return nn.Sequential(_convolution(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU())
 
 
-def _block(current: int, narrow: int, wide: int, stride: int, *, is_deep: bool) -> nn.Module:
+def _block(
+    in_channels: int, mid_channels: int, out_channels: int, stride: int, *, is_deep: bool
+) -> nn.Module:
     if is_deep:
         layers = nn.Sequential(
-            _convolution(current, narrow, 1),
-            nn.BatchNorm2d(narrow),
+            _convolution(in_channels, mid_channels, 1),
+            nn.BatchNorm2d(mid_channels),
             nn.ReLU(),
-            _convolution(narrow, narrow, 3, stride),
-            nn.BatchNorm2d(narrow),
+            _convolution(mid_channels, mid_channels, 3, stride),
+            nn.BatchNorm2d(mid_channels),
             nn.ReLU(),
-            _convolution(narrow, wide, 1),
-            nn.BatchNorm2d(wide),
+            _convolution(mid_channels, out_channels, 1),
+            nn.BatchNorm2d(out_channels),
         )
     else:
         layers = nn.Sequential(
-            _convolution(current, narrow, 3, stride),
-            nn.BatchNorm2d(narrow),
+            _convolution(in_channels, mid_channels, 3, stride),
+            nn.BatchNorm2d(mid_channels),
             nn.ReLU(),
-            _convolution(narrow, wide, 3),
-            nn.BatchNorm2d(wide),
+            _convolution(mid_channels, out_channels, 3),
+            nn.BatchNorm2d(out_channels),
         )
     shortcut: nn.Module = nn.Identity()
-    if stride != 1 or current != wide:
-        shortcut = nn.Sequential(_convolution(current, wide, 1, stride), nn.BatchNorm2d(wide))
+    if stride != 1 or in_channels != out_channels:
+        shortcut = nn.Sequential(
+            _convolution(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels)
+        )
     return Residual(layers, shortcut)
 
 
-def _convolution(channels: int, width: int, side: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(channels, width, kernel_size=side, stride=stride, padding=side // 2, bias=False)
+def _convolution(in_channels: int, out_channels: int, kernel_size: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(
+        in_channels,
+        out_channels,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=kernel_size // 2,
+        bias=False,
+    )
 
 
 @register_model(

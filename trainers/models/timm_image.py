@@ -16,7 +16,7 @@ from trainers.registry import ModelOptions, register_model
 NAME = "timm_image"
 DEFAULT_SIZE = "resnet18"
 # Networks for photographs halve the sides five times and should end with two pixels per side.
-LEAST_SIDE = 64
+MIN_SIDE = 64
 STRIDE = 32
 
 
@@ -73,11 +73,15 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
 
     channels, height, width = spec.input_shape
     arguments: dict[str, Any] = {"in_chans": channels}
-    size = (enlarged(height, STRIDE), enlarged(width, STRIDE)) if min(height, width) < LEAST_SIDE else None
+    size = (
+        (round_up_side(height, STRIDE), round_up_side(width, STRIDE))
+        if min(height, width) < MIN_SIDE
+        else None
+    )
     cfg = {**timm.get_pretrained_cfg(architecture).to_dict(), **config.get("pretrained_cfg", config)}
     if cfg.get("fixed_input_size"):
-        step = multiple_of_patch(timm, architecture)
-        side = min(enlarged(max(height, width), step), int(cfg["input_size"][-1]))
+        step = patch_multiple(timm, architecture)
+        side = min(round_up_side(max(height, width), step), int(cfg["input_size"][-1]))
         size = arguments["img_size"] = (side, side)
     network = (
         timm.create_model(architecture, num_classes=spec.num_classes, **arguments)
@@ -102,7 +106,7 @@ def load(timm: Any, folder: Path, num_classes: int, arguments: dict[str, Any]) -
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         raise ValueError(
             f"{NAME} cannot use the model in {folder}. Check that config.json and the weights belong to the "
-            f"same model ({pretrained.in_short(error)})"
+            f"same model ({pretrained.shorten_error(error)})"
         ) from error
     if network.num_classes != num_classes:
         network.reset_classifier(num_classes)
@@ -127,12 +131,12 @@ def timm_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def enlarged(side: int, step: int) -> int:
-    """Return the smallest multiple of `step` that is at least `side` and `LEAST_SIDE`."""
-    return -(-max(side, LEAST_SIDE) // step) * step
+def round_up_side(side: int, multiple: int) -> int:
+    """Return the smallest multiple of `multiple` that is at least `side` and `MIN_SIDE`."""
+    return -(-max(side, MIN_SIDE) // multiple) * multiple
 
 
-def multiple_of_patch(timm: Any, architecture: str) -> int:
+def patch_multiple(timm: Any, architecture: str) -> int:
     """Return the number that sides must be a multiple of, for networks that split images into patches."""
     with torch.device("meta"):
         patch_embed = getattr(timm.create_model(architecture), "patch_embed", None)

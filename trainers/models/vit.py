@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # Layers, heads, width.
 SHAPES = {"tiny": (4, 4, 64), "small": (6, 4, 192), "base": (12, 12, 768)}
-SQUARES_A_SIDE = 7
-SMALLEST_SIDE = 2  # pixels: 64 patches of one pixel cost three times as much as 16 patches of 2 × 2
+PATCHES_PER_SIDE = 7
+MIN_PATCH_SIDE = 2  # pixels: 64 patches of one pixel cost three times as much as 16 patches of 2 × 2
 
 
 class Vit(nn.Module):
@@ -29,9 +29,9 @@ class Vit(nn.Module):
         self, image_shape: tuple[int, ...], num_classes: int, num_layers: int, num_heads: int, width: int
     ) -> None:
         super().__init__()
-        channels, height, length = image_shape
-        self.side = max(SMALLEST_SIDE, round(max(height, length) / SQUARES_A_SIDE))
-        rows, columns = -(-height // self.side), -(-length // self.side)
+        channels, height, image_width = image_shape
+        self.side = max(MIN_PATCH_SIDE, round(max(height, image_width) / PATCHES_PER_SIDE))
+        rows, columns = -(-height // self.side), -(-image_width // self.side)
         self.squares = nn.Conv2d(channels, width, kernel_size=self.side, stride=self.side)
         self.places = nn.Parameter(torch.empty(rows * columns, width))
         self.blocks = nn.ModuleList(Block(width, num_heads, is_causal=False) for _ in range(num_layers))
@@ -43,9 +43,9 @@ class Vit(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, classes) scores."""
-        height, length = images.shape[-2:]
+        height, width = images.shape[-2:]
         # Pad at the right and the bottom to whole patches.
-        images = functional.pad(images, (0, -length % self.side, 0, -height % self.side))
+        images = functional.pad(images, (0, -width % self.side, 0, -height % self.side))
         x = self.squares(images).flatten(2).transpose(1, 2) + self.places
         for block in self.blocks:
             x = block(x)

@@ -16,7 +16,7 @@ from trainers.parallel.strategy import Strategy
 
 NOTHING_COMPILED = "torch compiles no part of this model on this device"
 # torch warms up in the first call, captures in the second and replays from the third.
-NUM_TRIALS_OF_GRAPHS = 3
+NUM_GRAPH_TRIALS = 3
 
 
 def try_compile(
@@ -41,24 +41,24 @@ def try_compile(
 
     network, world = strategy.network, strategy.world
     problem = None
-    with torch.no_grad(), _untouched(network, world.device), strategy.autocast(), strategy.inside_model():
-        is_joined = not objective.needs_other_ranks(network(inputs))
+    with torch.no_grad(), _restore_state(network, world.device), strategy.autocast(), strategy.inside_model():
+        includes_loss = not objective.needs_other_ranks(network(inputs))
     # First try a graph that is split at DDP's buckets, so that each bucket is sent while backward continues.
     # Then try an unsplit graph, because not every model can be split. A single rank sends nothing.
-    for is_cut in (True, False) if world.world_size > 1 else (False,):
+    for is_split in (True, False) if world.world_size > 1 else (False,):
         torch.compiler.reset()
-        dynamo_config.optimize_ddp = is_cut
+        dynamo_config.optimize_ddp = is_split
         network.forward = _compiled_forward(network.forward, objective, backend, cuda_graphs=cuda_graphs)
 
-        def loss_of_trial() -> Tensor:
-            if is_joined:
+        def compute_trial_loss() -> Tensor:
+            if includes_loss:
                 loss: Tensor = network(inputs, targets)
                 return loss
             return objective.training_loss(network(inputs), targets)
 
-        problem = _why_it_fails(strategy, loss_of_trial, cuda_graphs=cuda_graphs)
+        problem = _compile_error(strategy, compute_trial_loss, cuda_graphs=cuda_graphs)
         num_failed = world.sum(torch.tensor([float(problem is not None)], device=world.device)).item()
-        strategy.computes_loss = is_joined and num_failed == 0
+        strategy.computes_loss = includes_loss and num_failed == 0
         if num_failed == 0:
             return None
         del network.forward
@@ -66,7 +66,7 @@ def try_compile(
 
 
 def _compiled_forward(
-    scores_of: Callable[[Tensor], Any],
+    compute_scores: Callable[[Tensor], Any],
     objective: Objective,
     backend: str | Callable[..., Any],
     *,
@@ -74,14 +74,14 @@ def _compiled_forward(
 ) -> Callable[..., Any]:
     """Return a forward pass that returns scores or, given targets, the mean loss from one joint graph."""
 
-    def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
-        return objective.training_loss(scores_of(inputs), targets)
+    def compute_loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        return objective.training_loss(compute_scores(inputs), targets)
 
     # One graph per batch size, because after the smaller last batch of an epoch, torch would use a graph with
     # dynamic shapes, which costs more host time in each step. Evaluation uses more sizes.
     mode = "reduce-overhead" if cuda_graphs else None
-    compiled_loss = torch.compile(loss_of, backend=backend, mode=mode, dynamic=False)
-    compiled_scores = torch.compile(scores_of, backend=backend)
+    compiled_loss = torch.compile(compute_loss, backend=backend, mode=mode, dynamic=False)
+    compiled_scores = torch.compile(compute_scores, backend=backend)
 
     def forward(inputs: Tensor, targets: Tensor | None = None) -> Any:
         if targets is None:
@@ -94,8 +94,8 @@ def _compiled_forward(
     return forward
 
 
-def _why_it_fails(
-    strategy: Strategy, loss_of_trial: Callable[[], Tensor], *, cuda_graphs: bool = False
+def _compile_error(
+    strategy: Strategy, compute_trial_loss: Callable[[], Tensor], *, cuda_graphs: bool = False
 ) -> str | None:
     """Run a compiled network forward and backward without side effects; return the error, or None."""
     from torch._dynamo.utils import counters
@@ -104,11 +104,11 @@ def _why_it_fails(
     num_before = counters["stats"]["unique_graphs"]
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     counters["inductor"].pop("cudagraph_skips", None)
-    with _untouched(network, strategy.world.device):
+    with _restore_state(network, strategy.world.device):
         try:
-            for _ in range(NUM_TRIALS_OF_GRAPHS if cuda_graphs else 1):
+            for _ in range(NUM_GRAPH_TRIALS if cuda_graphs else 1):
                 with strategy.autocast(), strategy.inside_model():
-                    loss = loss_of_trial()
+                    loss = compute_trial_loss()
                 # Do not call `loss.backward()`, which runs DDP's hooks; they would miscount with a static
                 # graph.
                 torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -121,13 +121,13 @@ def _why_it_fails(
     return None if counters["stats"]["unique_graphs"] > num_before else NOTHING_COMPILED
 
 
-def uncompiled(config: Config) -> contextlib.AbstractContextManager[object]:
+def disable_compilation(config: Config) -> contextlib.AbstractContextManager[object]:
     """Return a context in which compiled functions run in eager mode and nothing is compiled."""
     return torch.compiler.set_stance("force_eager") if config.compile else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def _untouched(network: nn.Module, device: torch.device) -> Iterator[None]:
+def _restore_state(network: nn.Module, device: torch.device) -> Iterator[None]:
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):

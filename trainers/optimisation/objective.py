@@ -8,7 +8,7 @@ from torch import Tensor
 
 from trainers import registry
 from trainers.data.dataset import DataSpec
-from trainers.parallel.strategy import weighted
+from trainers.parallel.strategy import apply_weight
 
 BALANCE_WEIGHT = 0.01
 
@@ -44,7 +44,7 @@ class Objective:
         """Return a micro-batch's share of the step's loss; see `MicroBatch.weight`."""
         if isinstance(output, tuple) and len(output) == 3 and self._num_ranks > 1:
             output = (output[0], mean_over_ranks(output[1], weight), output[2])
-        return weighted(self.training_loss(output, targets), weight)
+        return apply_weight(self.training_loss(output, targets), weight)
 
     def summed_loss(self, scores: Tensor, targets: Tensor) -> Tensor:
         """Return the loss summed over the targets, without smoothing; float64 makes the order irrelevant."""
@@ -63,10 +63,10 @@ def balance_loss(sent: Tensor, probabilities: Tensor) -> Tensor:
     Args:
         sent, probabilities: (layers, experts); `sent` has no gradient.
     """
-    balance = torch.zeros((), device=sent.device)
+    total = torch.zeros((), device=sent.device)
     for layer_sent, layer_probabilities in zip(sent, probabilities, strict=True):
-        balance = balance + len(layer_sent) * (layer_sent * layer_probabilities).sum()
-    return BALANCE_WEIGHT * balance / len(sent)
+        total = total + len(layer_sent) * (layer_sent * layer_probabilities).sum()
+    return BALANCE_WEIGHT * total / len(sent)
 
 
 def mean_over_ranks(values: Tensor, weight: float) -> Tensor:

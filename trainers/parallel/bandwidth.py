@@ -23,8 +23,8 @@ BYTES_PER_ELEMENT = 4
 SIZES_BYTES = tuple(1_000 * 4**power for power in range(9))  # 1 kB to 66 MB
 NUM_WARM_UPS = 3
 NUM_FIRST_WARM_UPS = 50
-FEWEST_REPETITIONS = 5
-MOST_REPETITIONS = 100
+MIN_REPETITIONS = 5
+MAX_REPETITIONS = 100
 PATTERN_LENGTH = 251
 
 
@@ -44,9 +44,9 @@ class Measurement:
 
 def warm_up(world: World) -> None:
     """Run untimed all-reduces so that connections are set up. Every rank must call it."""
-    mine, _ = numbers_to_add(SIZES_BYTES[0] // BYTES_PER_ELEMENT, world)
+    values, _ = make_test_values(SIZES_BYTES[0] // BYTES_PER_ELEMENT, world)
     for _ in range(NUM_FIRST_WARM_UPS):
-        world.sum(mine.clone())
+        world.sum(values.clone())
 
 
 def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measurement:
@@ -55,12 +55,12 @@ def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measuremen
     Raises:
         ValueError: if a sum is wrong.
     """
-    mine, expected = numbers_to_add(size_bytes // BYTES_PER_ELEMENT, world)
-    values = mine.clone()
-    warm_up_s = min(_timed_all_reduce(values, mine, world) for _ in range(NUM_WARM_UPS))
+    source, expected = make_test_values(size_bytes // BYTES_PER_ELEMENT, world)
+    values = source.clone()
+    warm_up_s = min(_timed_all_reduce(values, source, world) for _ in range(NUM_WARM_UPS))
     # All ranks must use the same number: otherwise a rank waits forever in an all-reduce.
     num_repetitions = repetitions_in_time(_slowest(warm_up_s, world), time_per_size_s)
-    times_s = [_timed_all_reduce(values, mine, world) for _ in range(num_repetitions)]
+    times_s = [_timed_all_reduce(values, source, world) for _ in range(num_repetitions)]
     if not torch.equal(values, expected):
         raise ValueError(
             f"an all-reduce of {len(values):,} numbers returned a wrong sum on rank {world.rank}"
@@ -85,28 +85,28 @@ def bus_factor(num_ranks: int) -> float:
     return 2 * (num_ranks - 1) / num_ranks
 
 
-def numbers_to_add(num_elements: int, world: World) -> tuple[Tensor, Tensor]:
+def make_test_values(num_elements: int, world: World) -> tuple[Tensor, Tensor]:
     """Return this rank's values and their sum over all ranks; integers, so that the sum is exact."""
     pattern = torch.arange(1, PATTERN_LENGTH + 1, dtype=torch.float32, device=world.device)
     ramp = pattern.repeat(math.ceil(num_elements / PATTERN_LENGTH))[:num_elements]
-    of_all_ranks = world.world_size * (world.world_size + 1) // 2
-    return ramp * (world.rank + 1), ramp * of_all_ranks
+    rank_sum = world.world_size * (world.world_size + 1) // 2
+    return ramp * (world.rank + 1), ramp * rank_sum
 
 
-def repetitions_in_time(time_s: float, all_s: float) -> int:
-    """Return the number of repetitions of `time_s` each that take about `all_s` in total."""
-    return min(MOST_REPETITIONS, max(FEWEST_REPETITIONS, int(all_s / time_s)))
+def repetitions_in_time(time_s: float, total_s: float) -> int:
+    """Return the number of repetitions of `time_s` each that take about `total_s` in total."""
+    return min(MAX_REPETITIONS, max(MIN_REPETITIONS, int(total_s / time_s)))
 
 
-def _timed_all_reduce(values: Tensor, mine: Tensor, world: World) -> float:
-    values.copy_(mine)
+def _timed_all_reduce(values: Tensor, source: Tensor, world: World) -> float:
+    values.copy_(source)
     # Start together: waiting for a late rank is not transfer time.
     dist.barrier()
     _wait_for_gpu(world.device)
-    started = time.perf_counter()
+    started_at = time.perf_counter()
     world.sum(values)
     _wait_for_gpu(world.device)
-    return time.perf_counter() - started
+    return time.perf_counter() - started_at
 
 
 def _wait_for_gpu(device: torch.device) -> None:

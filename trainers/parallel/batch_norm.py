@@ -34,5 +34,5 @@ def has_batch_norm(network: nn.Module) -> bool:
 
 def has_only_running_statistics(network: nn.Module) -> bool:
     """True if all buffers of a network belong to its batch norms."""
-    own = {buffer for norm in batch_norms(network) for buffer in norm.buffers(recurse=False)}
-    return own.issuperset(network.buffers())
+    batch_norm_buffers = {buffer for norm in batch_norms(network) for buffer in norm.buffers(recurse=False)}
+    return batch_norm_buffers.issuperset(network.buffers())

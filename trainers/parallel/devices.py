@@ -21,10 +21,10 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _NEVER = -1
 # glibc's maximum for this threshold: larger blocks are mapped and unmapped each time.
-_LARGEST_KEPT_BYTES = 32 * 2**20
+_MMAP_THRESHOLD_BYTES = 32 * 2**20
 
 
-def keep_what_is_freed() -> None:
+def keep_freed_memory() -> None:
     """Stop malloc from returning freed memory to the system; does nothing without glibc.
 
     By default, each step maps the memory of its activations again: a small transformer on the CPU then has
@@ -35,12 +35,12 @@ def keep_what_is_freed() -> None:
     except (AttributeError, OSError, TypeError):  # another C library, or another system
         return
     mallopt(_M_TRIM_THRESHOLD, _NEVER)
-    mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
+    mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
 
 
 # Oldest driver for each major CUDA version (NVIDIA, "CUDA Compatibility", minor version compatibility).
 FIRST_DRIVER = {13: 580, 12: 525, 11: 450}
-MAX_WORDS = 300
+MAX_MESSAGE_CHARS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,21 +52,21 @@ class Choice:
     obstacle: Obstacle | None = None
 
 
-def choose(wanted: str, local_rank: int, num_local_ranks: int) -> Choice:
+def choose(requested: str, local_rank: int, num_local_ranks: int) -> Choice:
     """Choose this rank's device; every rank gets the same kind. If it is the CPU, hide all GPUs from torch.
 
     Raises:
         ValueError: if GPUs are requested but unusable, or there are fewer GPUs than ranks.
     """
-    if wanted == "cpu":
+    if requested == "cpu":
         return _on_the_cpu(None)
-    obstacle = why_unusable(num_local_ranks)
+    obstacle = find_obstacle(num_local_ranks)
     num_gpus = 0 if obstacle is not None else torch.cuda.device_count()
-    if num_gpus == 0 and wanted == "auto":
+    if num_gpus == 0 and requested == "auto":
         return _on_the_cpu(obstacle)
     if obstacle is not None:
-        why = f"{obstacle.reason} {obstacle.remedy}"
-        raise ValueError(f"device is {wanted}, but no GPU can be used. {why} Or choose device cpu")
+        reason = f"{obstacle.reason} {obstacle.remedy}"
+        raise ValueError(f"device is {requested}, but no GPU can be used. {reason} Or choose device cpu")
     if cuda_environment.shares_one_gpu() and num_gpus > 0:
         return Choice(device=torch.device("cuda", local_rank % num_gpus))
     if num_gpus < num_local_ranks:
@@ -82,14 +82,14 @@ def _on_the_cpu(obstacle: Obstacle | None) -> Choice:
     return Choice(device=torch.device("cpu"), obstacle=obstacle)
 
 
-def why_unusable(num_ranks: int) -> Obstacle | None:
+def find_obstacle(num_ranks: int) -> Obstacle | None:
     """Return why the visible GPUs cannot train; None if they can or there are none.
 
     Initialises CUDA only after all other checks have passed.
     """
     visible = hardware.visible_gpus()
-    if not visible and (found := cuda_environment.obstacle()) is not None:
-        return found
+    if not visible and (obstacle := cuda_environment.obstacle()) is not None:
+        return obstacle
     if not torch.backends.cuda.is_built():
         return _built_for_the_cpu() if visible else None
     if not visible and torch.cuda.device_count() == 0:
@@ -97,7 +97,7 @@ def why_unusable(num_ranks: int) -> Obstacle | None:
     return _too_few_supported(visible, num_ranks) or _start_cuda()
 
 
-def hold(device: torch.device) -> None:
+def set_gpu(device: torch.device) -> None:
     """Set this process's GPU, and check that it is the GPU assigned to this rank.
 
     Raises:
@@ -108,10 +108,10 @@ def hold(device: torch.device) -> None:
     capability = (properties.major, properties.minor)
     if not is_covered(capability, torch.cuda.get_arch_list()):
         index = machine_index(device)
-        which = device if index is None else f"GPU {index}"
-        unsupported = _unsupported([f"{properties.name} ({which})"])
+        label = device if index is None else f"GPU {index}"
+        unsupported = _unsupported([f"{properties.name} ({label})"])
         raise ValueError(f"{unsupported.reason} {unsupported.remedy} Or choose device cpu")
-    _require_given(device.index, properties)
+    _check_assigned_gpu(device.index, properties)
 
 
 def machine_index(device: torch.device) -> int | None:
@@ -120,13 +120,13 @@ def machine_index(device: torch.device) -> int | None:
     return None if handle is None else hardware.gpu_index(handle)
 
 
-def described(device: torch.device) -> str:
+def describe_device(device: torch.device) -> str:
     """Return a device as text for a log: a GPU by its index on the machine and its torch index."""
     index = machine_index(device) if device.type == "cuda" else None
     return str(device) if index is None else f"GPU {index} ({device})"
 
 
-def _require_given(index: int, properties: Any) -> None:
+def _check_assigned_gpu(index: int, properties: Any) -> None:
     """Compare a GPU's UUID with the one that the queue assigned in CUDA_VISIBLE_DEVICES.
 
     They differ if something called CUDA before that variable was set. Skipped if the variable holds an
@@ -136,19 +136,19 @@ def _require_given(index: int, properties: Any) -> None:
         ValueError: if they differ.
     """
     names = cuda_environment.visible_names() or []
-    given = names[index] if index < len(names) else ""
+    assigned = names[index] if index < len(names) else ""
     uuid = getattr(properties, "uuid", None)
-    if not given.startswith(cuda_environment.GPU) or uuid is None:
+    if not assigned.startswith(cuda_environment.GPU) or uuid is None:
         return
-    held = hardware.named(str(uuid))
-    if held.startswith(given):
+    opened = hardware.named(str(uuid))
+    if opened.startswith(assigned):
         return
-    handle = hardware.gpu_handle(given)
+    handle = hardware.gpu_handle(assigned)
     if handle is not None and hardware.is_divided(handle):
         return
     raise ValueError(
-        f"this rank was assigned {given}, but CUDA opened {held}: something, probably a package that torch "
-        "imports, called CUDA before CUDA_VISIBLE_DEVICES was set. Start the page with --no-standby"
+        f"this rank was assigned {assigned}, but CUDA opened {opened}: something, probably a package that "
+        "torch imports, called CUDA before CUDA_VISIBLE_DEVICES was set. Start the page with --no-standby"
     )
 
 
@@ -158,18 +158,18 @@ def is_covered(capability: tuple[int, int], arch_list: Iterable[str]) -> bool:
     `sm_80` runs on 8.0 and later minor versions of 8, `sm_90a` on 9.0 alone; `compute_80` is PTX, which the
     driver compiles for any newer GPU (CUDA C++ Programming Guide, "Compute Compatibility").
     """
-    built = [re.fullmatch(r"(sm|compute)_(\d+)([af]?)", name) for name in arch_list]
-    known = [parts for parts in built if parts is not None]
+    matches = [re.fullmatch(r"(sm|compute)_(\d+)([af]?)", name) for name in arch_list]
+    architectures = [parts for parts in matches if parts is not None]
     # Architectures of other vendors have other names; assume that they are covered.
-    return not known or any(_covers(parts, capability) for parts in known)
+    return not architectures or any(_covers(parts, capability) for parts in architectures)
 
 
 def _covers(parts: re.Match[str], capability: tuple[int, int]) -> bool:
-    kind, number, only_on = parts.groups()
+    kind, number, suffix = parts.groups()
     built_for = divmod(int(number), 10)
-    if only_on == "a":
+    if suffix == "a":
         return built_for == capability
-    if kind == "compute" and not only_on:
+    if kind == "compute" and not suffix:
         return built_for <= capability
     return built_for[0] == capability[0] and built_for[1] <= capability[1]
 
@@ -222,8 +222,8 @@ def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
         built_for: the CUDA version of this torch.
         driver: the version of NVIDIA's driver, or None if unknown.
     """
-    message = " ".join(error.split())[:MAX_WORDS]
-    again = "reinstall NVIDIA's driver."
+    message = " ".join(error.split())[:MAX_MESSAGE_CHARS]
+    reinstall_text = "reinstall NVIDIA's driver."
     if "driver on your system is too old" in message or "driver version is insufficient" in message:
         return _driver_too_old(built_for, driver)
     if "system not yet initialized" in message:
@@ -232,21 +232,21 @@ def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
         remedy = f"Start it, in the same version as the driver: {start}."
     elif "Found no NVIDIA driver" in message:
         reason = "CUDA's part of the driver (libcuda) is missing, although the GPUs respond."
-        lists = "NVIDIA_DRIVER_CAPABILITIES must list compute, besides utility"
-        remedy = f"In a container {lists}; elsewhere {again}"
+        capabilities_text = "NVIDIA_DRIVER_CAPABILITIES must list compute, besides utility"
+        remedy = f"In a container {capabilities_text}; elsewhere {reinstall_text}"
     else:
         reason = f"CUDA does not start: {message}"
-        remedy = f"Restart the machine; if that does not help, {again}"
+        remedy = f"Restart the machine; if that does not help, {reinstall_text}"
     return Obstacle(reason=reason, remedy=remedy)
 
 
 def _driver_too_old(built_for: str | None, driver: str | None) -> Obstacle:
-    first = FIRST_DRIVER.get(int(built_for.split(".")[0])) if built_for else None
-    newer = f"NVIDIA's driver {first} or newer" if first else "a newer driver of NVIDIA's"
+    min_version = FIRST_DRIVER.get(int(built_for.split(".")[0])) if built_for else None
+    driver_text = f"NVIDIA's driver {min_version} or newer" if min_version else "a newer driver of NVIDIA's"
     return Obstacle(
         reason=(
             f"NVIDIA's driver ({driver or 'of unknown version'}) is too old for this torch "
             f"({torch.__version__}), which was built for CUDA {built_for}."
         ),
-        remedy=f"Install {newer}, or a torch for an older CUDA ({installation.torch_for_gpus()}).",
+        remedy=f"Install {driver_text}, or a torch for an older CUDA ({installation.torch_for_gpus()}).",
     )

@@ -51,14 +51,14 @@ class World:
     def is_main(self) -> bool:
         return self.rank == 0
 
-    def groups_of(self, ranks_of_groups: list[list[int]]) -> dist.ProcessGroup:
+    def create_groups(self, ranks_by_group: list[list[int]]) -> dist.ProcessGroup:
         """Create process groups with this job's timeout, on every rank; return the one of this rank.
 
         torch's default timeout is 10 minutes (NCCL) or 30 minutes (gloo).
         """
-        own: dist.ProcessGroup
-        own, _ = dist.new_subgroups_by_enumeration(ranks_of_groups, timeout=self.timeout)
-        return own
+        group: dist.ProcessGroup
+        group, _ = dist.new_subgroups_by_enumeration(ranks_by_group, timeout=self.timeout)
+        return group
 
     def use_device(self) -> None:
         """Make this rank's GPU current in the calling thread: a new thread starts with GPU 0."""
@@ -77,13 +77,13 @@ def num_cores_to_use() -> int:
 
     Slurm does not always enforce its allocation by CPU affinity: the other cores may belong to other jobs.
     """
-    there = host.num_cores()
-    given = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    return min(there, int(given)) if given.isdecimal() and int(given) > 0 else there
+    num_cores = host.num_cores()
+    slurm_cores = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(num_cores, int(slurm_cores)) if slurm_cores.isdecimal() and int(slurm_cores) > 0 else num_cores
 
 
 def join(
-    wanted_device: str,
+    requested_device: str,
     timeout: timedelta = COLLECTIVE_TIMEOUT,
     *,
     most_threads: int | None = None,
@@ -100,10 +100,10 @@ def join(
     """
     local_rank = int(os.environ["LOCAL_RANK"])
     local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
-    choice = devices.choose(wanted_device, local_rank, local_world_size)
+    choice = devices.choose(requested_device, local_rank, local_world_size)
     device = choice.device
     if device.type == "cuda":
-        devices.hold(device)
+        devices.set_gpu(device)
     else:
         # The ranks divide the free cores among them; torchrun's default is one thread each.
         torch.set_num_threads(
@@ -111,7 +111,7 @@ def join(
                 local_world_size, num_cores_to_use(), max_threads=most_threads, recorded=recorded_threads
             )
         )
-        devices.keep_what_is_freed()
+        devices.keep_freed_memory()
     store = None
     if is_one_machine():
         stay_on_loopback()
@@ -168,8 +168,8 @@ def local_store() -> Path:
     The page passes one in the environment. If a user started torchrun, it is in torchrun's folder for error
     files, which has a unique name and is private to its owner.
     """
-    if (made := os.environ.get(STORE)) is not None:
-        return Path(made)
+    if (path := os.environ.get(STORE)) is not None:
+        return Path(path)
     return Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1] / "store"
 
 
@@ -214,13 +214,13 @@ def gather_json(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
 
     Uses JSON because `all_gather_object` unpickles data from other processes.
     """
-    written = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    encoded = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     num_ranks = dist.get_world_size(group)
     lengths = torch.zeros(num_ranks, dtype=torch.int64)
-    lengths[dist.get_rank(group)] = len(written)
+    lengths[dist.get_rank(group)] = len(encoded)
     dist.all_reduce(lengths, group=group)
     padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
-    padded[: len(written)] = written
+    padded[: len(encoded)] = encoded
     gathered = [torch.empty_like(padded) for _ in range(num_ranks)]
     dist.all_gather(gathered, padded, group=group)
     return [

@@ -74,14 +74,16 @@ class ShardedStrategy(Strategy):
         self, optimizer: type[torch.optim.Optimizer], groups: list[dict[str, Any]], **arguments: Any
     ) -> torch.optim.Optimizer:
         """Create the optimizer with one kind of tensor per group, as fused kernels require."""
-        if optimizer is torch.optim.SGD and arguments.get("fused") and _has_pieces(groups):
+        if optimizer is torch.optim.SGD and arguments.get("fused") and _has_dtensors(groups):
             arguments["fused"] = None  # torch has a fused SGD for plain tensors only
         return optimizer(split_by_mesh(groups), **arguments)
 
     def clip_gradients(self, max_norm: float) -> Tensor:
         """Clip the gradients to this norm over all ranks; return the norm before clipping."""
         norm = self.gradient_norm()
-        nn.utils.clip_grads_with_norm_(map(_piece_with_gradient, self._with_gradients()), max_norm, norm)
+        nn.utils.clip_grads_with_norm_(
+            map(_local_shard_with_gradient, self._with_gradients()), max_norm, norm
+        )
         return norm
 
     def gradient_norm(self) -> Tensor:
@@ -90,21 +92,21 @@ class ShardedStrategy(Strategy):
         Gradients that several ranks hold are divided by the number of copies, so that each counts once.
         """
         world_size = self.world.world_size
-        by_copies: dict[int, list[Tensor]] = {}
+        gradients_by_copies: dict[int, list[Tensor]] = {}
         for parameter in self._with_gradients():
             assert parameter.grad is not None
-            num_copies = 1 if self.owns_plain else num_copies_of(parameter.grad, world_size)
-            by_copies.setdefault(num_copies, []).append(local_part(parameter.grad))
+            num_copies = 1 if self.owns_plain else count_copies(parameter.grad, world_size)
+            gradients_by_copies.setdefault(num_copies, []).append(local_shard(parameter.grad))
         total = torch.zeros((), device=self.world.device)
         # one foreach call per group instead of a kernel per tensor
-        for num_copies, pieces in by_copies.items():
-            total += nn.utils.get_total_norm(pieces).square() / num_copies
+        for num_copies, shards in gradients_by_copies.items():
+            total += nn.utils.get_total_norm(shards).square() / num_copies
         return self.world.sum(total).sqrt()
 
     def names(self) -> dict[Tensor, str]:
         """Return the name of each parameter and buffer in the unsharded network."""
-        named = [*self.network.named_parameters(), *self.network.named_buffers()]
-        return {tensor: name for name, tensor in named}
+        named_tensors = [*self.network.named_parameters(), *self.network.named_buffers()]
+        return {tensor: name for name, tensor in named_tensors}
 
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return this rank's shards, not copied: `model` by parameter, `optimizer` by parameter and kind."""
@@ -134,16 +136,16 @@ def share_buffers(network: nn.Module) -> None:
         dist.broadcast(buffer, src=0)
 
 
-def is_in_pieces(tensor: Tensor) -> TypeGuard[DTensor]:
+def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
     """True if a tensor is a DTensor."""
     from torch.distributed.tensor import DTensor
 
     return isinstance(tensor, DTensor)
 
 
-def local_part(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """Return this rank's shard of a tensor, sharing its memory."""
-    if not is_in_pieces(tensor):
+    if not is_dtensor(tensor):
         return tensor
     assert not any(placement.is_partial() for placement in tensor.placements), (
         "a partial sum that is not reduced yet"
@@ -151,17 +153,17 @@ def local_part(tensor: Tensor) -> Tensor:
     return tensor.to_local().detach()
 
 
-def _piece_with_gradient(parameter: Tensor) -> Tensor:
+def _local_shard_with_gradient(parameter: Tensor) -> Tensor:
     """Return this rank's shard of a parameter with its gradient; both share memory with the originals."""
     assert parameter.grad is not None
-    piece = local_part(parameter).detach()
-    piece.grad = local_part(parameter.grad)
-    return piece
+    shard = local_shard(parameter).detach()
+    shard.grad = local_shard(parameter.grad)
+    return shard
 
 
-def num_copies_of(tensor: Tensor, world_size: int) -> int:
+def count_copies(tensor: Tensor, world_size: int) -> int:
     """Return the number of ranks that hold the same shard."""
-    if not is_in_pieces(tensor):
+    if not is_dtensor(tensor):
         return world_size
     mesh = tensor.device_mesh
     sizes = [mesh.size(dim) for dim, kind in enumerate(tensor.placements) if not kind.is_replicate()]
@@ -170,18 +172,18 @@ def num_copies_of(tensor: Tensor, world_size: int) -> int:
 
 def split_by_mesh(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Split parameter groups so that each holds only plain tensors or only DTensors of one device mesh."""
-    split = []
+    new_groups = []
     for group in groups:
-        kinds: dict[object, list[Tensor]] = {}
+        parameters_by_mesh: dict[object, list[Tensor]] = {}
         for parameter in group["params"]:
-            mesh = parameter.device_mesh if is_in_pieces(parameter) else None
-            kinds.setdefault(mesh, []).append(parameter)
-        split += [group | {"params": parameters} for parameters in kinds.values()]
-    return split
+            mesh = parameter.device_mesh if is_dtensor(parameter) else None
+            parameters_by_mesh.setdefault(mesh, []).append(parameter)
+        new_groups += [group | {"params": parameters} for parameters in parameters_by_mesh.values()]
+    return new_groups
 
 
-def _has_pieces(groups: Iterable[dict[str, Any]]) -> bool:
-    return any(is_in_pieces(parameter) for group in groups for parameter in group["params"])
+def _has_dtensors(groups: Iterable[dict[str, Any]]) -> bool:
+    return any(is_dtensor(parameter) for group in groups for parameter in group["params"])
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
@@ -214,7 +216,7 @@ def copy_tensors(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> Non
             )
         if saved[name] is not tensor:
             with torch.no_grad():
-                local_part(tensor).copy_(local_part(saved[name]))
+                local_shard(tensor).copy_(local_shard(saved[name]))
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:

@@ -36,12 +36,12 @@ from trainers.parallel.strategy import Round
 
 # A large bucket is averaged piece by piece, so that the shared memory is small and stays in the CPU cache.
 # Each piece costs one barrier; the gradients of a small MLP, 1.08 MB, fit into one.
-PIECE_BYTES = 2**21
+CHUNK_BYTES = 2**21
 # Maximum number of ranks. With more ranks, each reads more from the others than gloo sends.
-MOST_RANKS = 8
+MAX_RANKS = 8
 
 # Maximum timeout of `poll`: 24 days.
-LONGEST_MS = 2**31 - 1
+MAX_TIMEOUT_MS = 2**31 - 1
 
 _HALVES = 2
 
@@ -57,19 +57,19 @@ class SharedSum:
     def __init__(self, world: World, timeout_s: float) -> None:
         self._rank = world.rank
         self._num_ranks = world.world_size
-        self._timeout_ms = min(round(timeout_s * 1000), LONGEST_MS)
-        self._memory = MemoryFile("gradients", _HALVES * PIECE_BYTES)
-        self._others = [rank for rank in range(world.world_size) if rank != world.rank]
-        self._pipes = {rank: os.pipe() for rank in self._others}
+        self._timeout_ms = min(round(timeout_s * 1000), MAX_TIMEOUT_MS)
+        self._memory = MemoryFile("gradients", _HALVES * CHUNK_BYTES)
+        self._other_ranks = [rank for rank in range(world.world_size) if rank != world.rank]
+        self._pipes = {rank: os.pipe() for rank in self._other_ranks}
         # Each rank creates the pipes that it reads from; `connect` opens the writing ends of the others.
-        self._to: dict[int, int] = {}
-        self._from = {rank: reading for rank, (reading, _) in self._pipes.items()}
+        self._write_descriptors: dict[int, int] = {}
+        self._read_descriptors = {rank: reading for rank, (reading, _) in self._pipes.items()}
         self._polls: dict[int, select.poll] = {}
-        for rank, reading in self._from.items():
+        for rank, reading in self._read_descriptors.items():
             self._polls[rank] = select.poll()
             self._polls[rank].register(reading, select.POLLIN)
         self._regions: list[Tensor] = []
-        self._turn = 0
+        self._half = 0
         self.spent_s = self.waited_s = 0.0
 
     def addresses(self) -> dict[str, Any]:
@@ -93,8 +93,10 @@ class SharedSum:
                 mapped = self._memory.map()
             else:
                 mapped = map_file(address["memory"])
-                self._to[rank] = os.open(address["pipes"][str(self._rank)], os.O_WRONLY | os.O_CLOEXEC)
-            self._regions.append(torch.frombuffer(mapped, dtype=torch.uint8).view(_HALVES, PIECE_BYTES))
+                self._write_descriptors[rank] = os.open(
+                    address["pipes"][str(self._rank)], os.O_WRONLY | os.O_CLOEXEC
+                )
+            self._regions.append(torch.frombuffer(mapped, dtype=torch.uint8).view(_HALVES, CHUNK_BYTES))
 
     def settle(self) -> None:
         """Close this rank's copies of the pipes' writing ends, after all ranks have connected.
@@ -113,94 +115,94 @@ class SharedSum:
         Raises:
             RuntimeError: if another rank has ended, or does not arrive before the timeout.
         """
-        began = time.perf_counter()
-        for piece in values.split(PIECE_BYTES // values.element_size()):
-            shared = self._write(piece)
+        started_at = time.perf_counter()
+        for chunk in values.split(CHUNK_BYTES // values.element_size()):
+            shared = self._write(chunk)
             self._barrier()
-            _sum(shared, piece)
-        self.spent_s += time.perf_counter() - began
+            _sum(shared, chunk)
+        self.spent_s += time.perf_counter() - started_at
 
     def average_timed(self, values: Tensor) -> list[Round]:
         """Do the same as `average`, and return the times of each piece."""
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         now, rounds = time.monotonic_ns, []
-        for piece in values.split(PIECE_BYTES // values.element_size()):
+        for chunk in values.split(CHUNK_BYTES // values.element_size()):
             began_ns = now()
-            shared = self._write(piece)
+            shared = self._write(chunk)
             written_ns = now()
             self._barrier()
             met_ns = now()
-            _sum(shared, piece)
-            rounds.append(Round(began_ns, written_ns, met_ns, now(), piece.nbytes))
-        self.spent_s += time.perf_counter() - began
+            _sum(shared, chunk)
+            rounds.append(Round(began_ns, written_ns, met_ns, now(), chunk.nbytes))
+        self.spent_s += time.perf_counter() - started_at
         return rounds
 
     def close(self) -> None:
         """Close memory and pipes; a rank that waits for this one then gets an error."""
         self._memory.close()
-        for descriptor in (*self._to.values(), *self._from.values()):
+        for descriptor in (*self._write_descriptors.values(), *self._read_descriptors.values()):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
-    def _write(self, piece: Tensor) -> list[Tensor]:
+    def _write(self, chunk: Tensor) -> list[Tensor]:
         """Write this rank's share of the mean; return views of the shares of all ranks, in rank order."""
         # Alternate the halves: slower ranks may still read the other one (see the module's docstring).
-        shared = [region[self._turn].view(piece.dtype)[: len(piece)] for region in self._regions]
-        self._turn = (self._turn + 1) % _HALVES
-        torch.div(piece, self._num_ranks, out=shared[self._rank])
+        shared = [region[self._half].view(chunk.dtype)[: len(chunk)] for region in self._regions]
+        self._half = (self._half + 1) % _HALVES
+        torch.div(chunk, self._num_ranks, out=shared[self._rank])
         return shared
 
     def _barrier(self) -> None:
         """Announce that this rank has written its share, and wait for all other ranks."""
         try:
-            for rank in self._others:
-                os.write(self._to[rank], b".")
+            for rank in self._other_ranks:
+                os.write(self._write_descriptors[rank], b".")
         except OSError as error:
             raise RuntimeError(f"connection closed by peer: rank {rank} has gone") from error
-        since = time.perf_counter()
-        for rank in self._others:
+        started_at = time.perf_counter()
+        for rank in self._other_ranks:
             self._wait_for(rank)
-        self.waited_s += time.perf_counter() - since
+        self.waited_s += time.perf_counter() - started_at
 
     def _wait_for(self, rank: int) -> None:
-        since = time.monotonic()
+        started_at = time.monotonic()
         while True:
-            left_ms = self._timeout_ms - round(1000 * (time.monotonic() - since))
-            if left_ms <= 0 or not self._polls[rank].poll(left_ms):
+            remaining_ms = self._timeout_ms - round(1000 * (time.monotonic() - started_at))
+            if remaining_ms <= 0 or not self._polls[rank].poll(remaining_ms):
                 raise RuntimeError(
                     f"timed out waiting {self._timeout_ms} ms for the gradients of rank {rank}"
                 )
-            if os.read(self._from[rank], 1):
+            if os.read(self._read_descriptors[rank], 1):
                 return
             raise RuntimeError(f"connection closed by peer: rank {rank} has gone")
 
 
-def _sum(shared: list[Tensor], piece: Tensor) -> None:
-    torch.add(shared[0], shared[1], out=piece)
-    for other in shared[2:]:
-        piece.add_(other)
+def _sum(shared: list[Tensor], chunk: Tensor) -> None:
+    torch.add(shared[0], shared[1], out=chunk)
+    for region in shared[2:]:
+        chunk.add_(region)
 
 
 def create(world: World, timeout_s: float) -> SharedSum | None:
     """Connect all ranks; return None on every rank if it is not possible. Every rank must call it."""
     is_applicable = (
         world.device.type == "cpu"
-        and 1 < world.world_size <= MOST_RANKS
+        and 1 < world.world_size <= MAX_RANKS
         # On another machine, the same /proc path would belong to an unrelated process.
         and os.environ.get("LOCAL_WORLD_SIZE") == str(world.world_size)
         and facilities.has_memory_files()
     )
     if not is_applicable:
         return None
-    mine = SharedSum(world, timeout_s)
-    gathered = gather_json(mine.addresses(), world.slow_group)
-    problem = _errno_of(lambda: mine.connect(gathered))
+    shared_sum = SharedSum(world, timeout_s)
+    addresses = gather_json(shared_sum.addresses(), world.slow_group)
+    problem = _errno_of(lambda: shared_sum.connect(addresses))
     # All ranks must make the same decision, and `settle` may run only after every rank has connected.
     is_possible = not any(gather_json(problem, world.slow_group))
     if is_possible:
-        mine.settle()
-        return mine
-    mine.close()
+        shared_sum.settle()
+        return shared_sum
+    shared_sum.close()
     return None
 
 

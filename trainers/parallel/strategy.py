@@ -75,33 +75,33 @@ class DdpLog:
         )
         if set_sample_rate is not None:
             set_sample_rate(1 if self._is_on else _NEVER)
-        self._spent_ns = self._hidden_ns = self._newest = 0
+        self._spent_ns = self._hidden_ns = self._latest_start_ns = 0
 
     def all_reduce_times(self) -> AllReduceTimes | None:
         """Return the totals so far. Must be called after each step: DDP keeps only the latest step."""
         if not self._is_on:
             return None
-        data = self._newest_step()
-        began = data.get("backward_comm_time_start", 0)
-        if began > self._newest:
-            self._newest = began
+        data = self._latest_step()
+        start_ns = data.get("backward_comm_time_start", 0)
+        if start_ns > self._latest_start_ns:
+            self._latest_start_ns = start_ns
             self._spent_ns += data["backward_comm_time"]
             self._hidden_ns += data["backward_compute_comm_overlap_time"]
         return AllReduceTimes(spent_s=self._spent_ns / _NANOSECONDS, hidden_s=self._hidden_ns / _NANOSECONDS)
 
-    def bucket_places(self) -> list[list[int]]:
+    def bucket_indices(self) -> list[list[int]]:
         """Return the indices of each bucket's parameters among the trained ones; empty if unknown.
 
         DDP rebuilds its buckets after the first backward pass.
         """
         if self._update is None or self._read is None:
             return []
-        places = str(self._newest_step().get("rebuilt_per_bucket_param_indices", ""))
-        if not re.fullmatch(r"\d+( \d+)*(, \d+( \d+)*)*", places):
+        indices_text = str(self._latest_step().get("rebuilt_per_bucket_param_indices", ""))
+        if not re.fullmatch(r"\d+( \d+)*(, \d+( \d+)*)*", indices_text):
             return []
-        return [[int(place) for place in bucket.split()] for bucket in places.split(",")]
+        return [[int(index) for index in bucket.split()] for bucket in indices_text.split(",")]
 
-    def _newest_step(self) -> dict[str, Any]:
+    def _latest_step(self) -> dict[str, Any]:
         assert self._read is not None
         assert self._update is not None
         self._update()
@@ -123,7 +123,7 @@ class Loss(Protocol):
 Criterion = Callable[[Any, Tensor, float], Tensor]
 
 
-def weighted(loss: Tensor, weight: float) -> Tensor:
+def apply_weight(loss: Tensor, weight: float) -> Tensor:
     """Return a mean loss times a micro-batch's weight. A weight of 1, for a whole batch, changes no bits."""
     return loss if weight == 1.0 else loss * weight
 
@@ -142,12 +142,12 @@ class AllReduceTimes:
     hidden_s: float
     waited_s: float | None = None
 
-    def since(self, before: AllReduceTimes) -> AllReduceTimes:
+    def since(self, earlier: AllReduceTimes) -> AllReduceTimes:
         """Return the difference to an earlier value."""
         return AllReduceTimes(
-            spent_s=self.spent_s - before.spent_s,
-            hidden_s=self.hidden_s - before.hidden_s,
-            waited_s=None if self.waited_s is None else self.waited_s - (before.waited_s or 0.0),
+            spent_s=self.spent_s - earlier.spent_s,
+            hidden_s=self.hidden_s - earlier.hidden_s,
+            waited_s=None if self.waited_s is None else self.waited_s - (earlier.waited_s or 0.0),
         )
 
 
@@ -269,13 +269,13 @@ class Strategy:
         return (*cls.checks, *no_scaling, *no_graphs)
 
     @classmethod
-    def why_not_config(cls, config: Config) -> str | None:
+    def config_problem(cls, config: Config) -> str | None:
         """Return why this strategy cannot be used with the configuration, or None. Needs no process group."""
         try:
-            own = options.check_options(cls.own_options(), config.plugin_options)
+            plugin_options = options.check_options(cls.own_options(), config.plugin_options)
         except ConfigError as error:
             return str(error)
-        values = replace(config, plugin_options=own).values()
+        values = replace(config, plugin_options=plugin_options).values()
         problems = [problem for check in cls.all_checks() if (problem := check.problem(values))]
         return " ".join(map(str, problems)) or None
 
@@ -294,8 +294,8 @@ class Strategy:
         if unknown := set(cls.options) - config_module.settings().keys():
             names = ", ".join(sorted(unknown))
             raise ValueError(f"strategy {cls.name} has options that are not fields: {names}")
-        own = options.check_options(cls.own_options(), {})
-        values = replace(Config(), plugin_options=own).values()
+        plugin_options = options.check_options(cls.own_options(), {})
+        values = replace(Config(), plugin_options=plugin_options).values()
         for formula in (cls.ranks_per_replica, cls.gradient_copies, *asdict(cls.memory_shares).values()):
             options.evaluate_formula(formula, values)
         for check in cls.all_checks():
@@ -363,12 +363,12 @@ class Strategy:
         """Return a function for a share of the step's loss: criterion(model(inputs), targets) * weight."""
         model, own_criterion = self.model, self.criterion(criterion)
 
-        def loss_of(inputs: Tensor, targets: Tensor, weight: float) -> Loss:
+        def compute_loss(inputs: Tensor, targets: Tensor, weight: float) -> Loss:
             if self.computes_loss:
-                return weighted(model(inputs, targets), weight)
+                return apply_weight(model(inputs, targets), weight)
             return own_criterion(model(inputs), targets, weight)
 
-        return loss_of
+        return compute_loss
 
     def scores(self, inputs: Tensor) -> Tensor:
         """Return the model's output for evaluation and samples, on every rank."""

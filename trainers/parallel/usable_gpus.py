@@ -21,7 +21,7 @@ from trainers.parallel import devices
 
 def describe() -> dict[str, Any]:
     """Return the usable GPUs' UUIDs in CUDA's order, the unusable GPUs, and why none is usable."""
-    obstacle = devices.why_unusable(num_ranks=1)
+    obstacle = devices.find_obstacle(num_ranks=1)
     uuids: list[str] = []
     left_out: list[str] = []
     for index in range(0 if obstacle is not None else torch.cuda.device_count()):

@@ -10,7 +10,7 @@ from torch import nn
 from trainers.contract.config import RanksPerReplica
 from trainers.contract.config.options import Check
 from trainers.registry import register_strategy
-from trainers.strategies.tensor import cut_by_plan, why_not_tensor_parallel
+from trainers.strategies.tensor import split_by_plan, tensor_parallel_problem
 from trainers.strategies.zero3 import FullySharded
 
 
@@ -37,16 +37,16 @@ class DataTensor(FullySharded):
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
-        return why_not_tensor_parallel(network)
+        return tensor_parallel_problem(network)
 
     def wrap(self, network: nn.Module) -> None:
         from torch.distributed.device_mesh import DeviceMesh
 
         ranks = torch.arange(self.world.world_size).view(self.num_replicas, -1)
-        groups = [self.world.groups_of(lines.tolist()) for lines in (ranks.T, ranks)]
+        groups = [self.world.create_groups(rank_grid.tolist()) for rank_grid in (ranks.T, ranks)]
         mesh = DeviceMesh.from_group(
             groups, self.world.device.type, mesh=ranks, mesh_dim_names=("data", "tensor")
         )
-        cut_by_plan(network, mesh["tensor"])
+        split_by_plan(network, mesh["tensor"])
         self.shard_layers(network, mesh["data"])
         self.network = self.model = network

@@ -144,8 +144,8 @@ class DataParallel(Strategy):
 
     def _share_memory(self, ddp: DistributedDataParallel) -> None:
         """Average in shared memory if all ranks are CPU ranks of one machine: faster, with equal results."""
-        patience_s = heartbeats.silence_limit(self.config).total_seconds()
-        self._shared = shared_all_reduce.create(self.world, patience_s)
+        timeout_s = heartbeats.silence_limit(self.config).total_seconds()
+        self._shared = shared_all_reduce.create(self.world, timeout_s)
         if self._shared is not None:
             self._averaging = _Averaging(self._average)
             ddp.register_comm_hook(self._averaging, _average_in_shared_memory)
@@ -178,13 +178,17 @@ class DataParallel(Strategy):
 
     def gradient_buckets(self) -> tuple[Bucket, ...]:
         """Return DDP's buckets in the order in which backward completes them; empty if unknown."""
-        parameters = [(name, each) for name, each in self.network.named_parameters() if each.requires_grad]
-        places = [] if self._log is None else self._log.bucket_places()
-        if sorted(place for bucket in places for place in bucket) != list(range(len(parameters))):
+        parameters = [
+            (name, parameter)
+            for name, parameter in self.network.named_parameters()
+            if parameter.requires_grad
+        ]
+        bucket_indices = [] if self._log is None else self._log.bucket_indices()
+        if sorted(index for bucket in bucket_indices for index in bucket) != list(range(len(parameters))):
             return ()
         return tuple(
-            tuple((parameters[place][0], parameters[place][1].nbytes) for place in bucket)
-            for bucket in places
+            tuple((parameters[index][0], parameters[index][1].nbytes) for index in bucket)
+            for bucket in bucket_indices
         )
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:

@@ -56,7 +56,7 @@ class Pipeline(ShardedStrategy):
     def __init__(self, config: Config, world: World) -> None:
         super().__init__(config, world)
         self._is_last = world.rank == world.world_size - 1
-        self._loss: _LossOfPieces | None = None
+        self._loss: _MicroBatchLosses | None = None
         self._schedule: ScheduleGPipe | None = None
         # Input shape -> (forward schedule, a tensor like the last stage's output).
         self._forward_only: dict[tuple[int, ...], tuple[ScheduleGPipe, Tensor]] = {}
@@ -77,10 +77,12 @@ class Pipeline(ShardedStrategy):
         """
         stages: list[nn.Module] = network.pipeline_stages(self.world.world_size)  # type: ignore[operator]
         self.network = stages[self.world.rank]
-        self.model = _NotYetComputed(self.network)
-        own = {*self.network.parameters(), *self.network.buffers()}
-        named = [*network.named_parameters(), *network.named_buffers()]
-        self._names: dict[Tensor, str] = {tensor: name for name, tensor in named if tensor in own}
+        self.model = _DeferredModel(self.network)
+        stage_tensors = {*self.network.parameters(), *self.network.buffers()}
+        named_tensors = [*network.named_parameters(), *network.named_buffers()]
+        self._names: dict[Tensor, str] = {
+            tensor: name for name, tensor in named_tensors if tensor in stage_tensors
+        }
 
     def criterion(self, criterion: Criterion) -> Callable[[Tensor, Tensor, float], PipelineLoss]:
         """Return a function that creates a `PipelineLoss`; its `backward` runs both passes of all stages."""
@@ -92,17 +94,17 @@ class Pipeline(ShardedStrategy):
         The loss is multiplied by the number of ranks, because the loop takes the mean over the ranks. Stages
         exchange tensors of one fixed shape, so a smaller batch is padded; padding is excluded from the loss.
         """
-        num_pieces = self.config.pipeline_microbatches
-        whole = _fill_up(inputs, self.config.batch_size)
+        num_micro_batches = self.config.pipeline_microbatches
+        padded_inputs = _pad_batch(inputs, self.config.batch_size)
         if self._schedule is None:
-            piece = whole[: self.config.batch_size // num_pieces]
-            self._schedule, _ = self._make_schedule(piece, num_pieces, self._loss_of_piece)
-        arguments = (whole,) if self.world.is_main else ()
+            micro_batch = padded_inputs[: self.config.batch_size // num_micro_batches]
+            self._schedule, _ = self._make_schedule(micro_batch, num_micro_batches, self._micro_batch_loss)
+        arguments = (padded_inputs,) if self.world.is_main else ()
         if not self._is_last:
             self._schedule.step(*arguments)
             return torch.zeros((), device=self.world.device)
-        self._loss = _LossOfPieces(loss_of, num_pieces, num_real=len(inputs))
-        self._schedule.step(*arguments, target=torch.arange(num_pieces))
+        self._loss = _MicroBatchLosses(loss_of, num_micro_batches, num_real=len(inputs))
+        self._schedule.step(*arguments, target=torch.arange(num_micro_batches))
         loss = self._loss.total
         self._loss = None
         assert loss is not None
@@ -129,11 +131,11 @@ class Pipeline(ShardedStrategy):
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return this stage's weights and optimizer state by their names in the unsplit network."""
         local_names: dict[Tensor, str] = super().names()
-        kept = self.network.state_dict()
+        stage_state = self.network.state_dict()
         model = {
-            name: kept[local_names[tensor]]
+            name: stage_state[local_names[tensor]]
             for tensor, name in self._names.items()
-            if local_names[tensor] in kept
+            if local_names[tensor] in stage_state
         }
         state = super().state_dict(optimizer)
         return {"model": model, "optimizer": state["optimizer"]}
@@ -142,7 +144,10 @@ class Pipeline(ShardedStrategy):
         """Do nothing: every buffer is on one rank only."""
 
     def _make_schedule(
-        self, piece: Tensor, num_pieces: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None
+        self,
+        micro_batch: Tensor,
+        num_micro_batches: int,
+        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> tuple[ScheduleGPipe, Tensor]:
         """Return a schedule for pieces of this shape, and a tensor like the last stage's output.
 
@@ -152,43 +157,52 @@ class Pipeline(ShardedStrategy):
         from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
         world = self.world
-        part = _Autocast(self.network, lambda: self.autocast())
-        shapes = self._try_stages(part, piece)
-        takes, gives = (_like(shape, world.device) for shape in shapes[world.rank : world.rank + 2])
+        module = _Autocast(self.network, lambda: self.autocast())
+        shapes = self._try_stages(module, micro_batch)
+        stage_input, stage_output = (
+            _zeros(shape, world.device) for shape in shapes[world.rank : world.rank + 2]
+        )
         if loss is not None:
-            gives.requires_grad_()
+            stage_output.requires_grad_()
             if not world.is_main:
-                takes.requires_grad_()
+                stage_input.requires_grad_()
         stage = PipelineStage(
-            part, world.rank, world.world_size, world.device, input_args=takes, output_args=gives
+            module,
+            world.rank,
+            world.world_size,
+            world.device,
+            input_args=stage_input,
+            output_args=stage_output,
         )
         try:
-            schedule = ScheduleGPipe(stage, num_pieces, loss_fn=loss, scale_grads=False)
+            schedule = ScheduleGPipe(stage, num_micro_batches, loss_fn=loss, scale_grads=False)
         except ValueError:  # torch 2.8 refuses fewer pieces than stages, although GPipe can run them
             schedule = ScheduleGPipe(stage, world.world_size, loss_fn=loss, scale_grads=False)
-            schedule._n_microbatches = num_pieces  # noqa: SLF001
-        return schedule, _like(shapes[-1], world.device)
+            schedule._n_microbatches = num_micro_batches  # noqa: SLF001
+        return schedule, _zeros(shapes[-1], world.device)
 
-    def _try_stages(self, part: nn.Module, piece: Tensor) -> list[Any]:
+    def _try_stages(self, module: nn.Module, micro_batch: Tensor) -> list[Any]:
         """Return the shape of a piece before the first stage and after each stage, by a forward pass."""
         world = self.world
-        shapes = [_shape_of(piece)]
+        shapes = [_shape_of(micro_batch)]
         devices = [world.device] if world.device.type == "cuda" else []
         for rank in range(world.world_size):
-            mine = None
+            output_shape = None
             if rank == world.rank:
                 with torch.no_grad(), torch.random.fork_rng(devices=devices):
-                    mine = _shape_of(part(piece if rank == 0 else _like(shapes[-1], world.device)))
-            shapes.append(gather_json(mine, world.slow_group)[rank])
+                    output_shape = _shape_of(
+                        module(micro_batch if rank == 0 else _zeros(shapes[-1], world.device))
+                    )
+            shapes.append(gather_json(output_shape, world.slow_group)[rank])
         return shapes
 
-    def _loss_of_piece(self, output: Tensor, number: Tensor) -> Tensor:
+    def _micro_batch_loss(self, output: Tensor, number: Tensor) -> Tensor:
         assert self._loss is not None
-        share: Tensor = _PieceOfLoss.apply(output, self._loss, int(number))  # type: ignore[no-untyped-call]
+        share: Tensor = _MicroBatchLoss.apply(output, self._loss, int(number))  # type: ignore[no-untyped-call]
         return share
 
 
-class _NotYetComputed(nn.Module):
+class _DeferredModel(nn.Module):
     """The model that the loop calls. Returns its inputs; `PipelineLoss.backward` computes later."""
 
     def __init__(self, stage: nn.Module) -> None:
@@ -240,17 +254,17 @@ class _Autocast(nn.Module):
         return output
 
 
-class _LossOfPieces:
+class _MicroBatchLosses:
     """Collects the outputs of all pieces and computes loss and gradient for the complete batch.
 
     GPipe starts the first backward after the last forward, so the loss can be any function of the batch.
     """
 
-    def __init__(self, loss_of: LossOf, num_pieces: int, *, num_real: int) -> None:
+    def __init__(self, loss_of: LossOf, num_micro_batches: int, *, num_real: int) -> None:
         self.total: Tensor | None = None
         self._outputs: dict[int, Tensor] = {}
         self._loss_of = loss_of
-        self._num_pieces = num_pieces
+        self._num_micro_batches = num_micro_batches
         self._num_real = num_real
         self._gradients: tuple[Tensor, ...] = ()
 
@@ -262,19 +276,19 @@ class _LossOfPieces:
     def gradient(self, number: int) -> Tensor:
         """Return the gradient of the loss with respect to a piece's output."""
         if not self._gradients:
-            pieces = [self._outputs[index].requires_grad_() for index in range(self._num_pieces)]
+            outputs = [self._outputs[index].requires_grad_() for index in range(self._num_micro_batches)]
             with torch.enable_grad():
-                loss = self._loss_of(torch.cat(pieces)[: self._num_real])
-            self._gradients = torch.autograd.grad(loss, pieces)
+                loss = self._loss_of(torch.cat(outputs)[: self._num_real])
+            self._gradients = torch.autograd.grad(loss, outputs)
             self.total = loss.detach()
         return self._gradients[number]
 
 
-class _PieceOfLoss(torch.autograd.Function):
+class _MicroBatchLoss(torch.autograd.Function):
     """Placeholder for a piece's loss; its backward returns the gradient of the batch's loss."""
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, loss: _LossOfPieces, number: int) -> Tensor:
+    def forward(ctx: Any, output: Tensor, loss: _MicroBatchLosses, number: int) -> Tensor:
         ctx.loss, ctx.number = loss, number
         loss.add(number, output.detach())
         return output.new_zeros(())
@@ -289,13 +303,13 @@ def _shape_of(tensor: Tensor) -> Any:
     return list(tensor.shape), list(tensor.stride()), str(tensor.dtype).removeprefix("torch.")
 
 
-def _like(shape: Any, device: torch.device) -> Tensor:
+def _zeros(shape: Any, device: torch.device) -> Tensor:
     """Return a tensor of zeros of a shape from `_shape_of`."""
     size, stride, dtype = shape
     return torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device=device).zero_()
 
 
-def _fill_up(inputs: Tensor, num_samples: int) -> Tensor:
+def _pad_batch(inputs: Tensor, num_samples: int) -> Tensor:
     """Pad a batch to `num_samples` by repeating the last sample."""
     missing = num_samples - len(inputs)
     return inputs if missing == 0 else torch.cat([inputs, inputs[-1:].expand(missing, *inputs.shape[1:])])

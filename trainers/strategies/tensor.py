@@ -39,25 +39,25 @@ class TensorParallel(ShardedStrategy):
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
-        return why_not_tensor_parallel(network)
+        return tensor_parallel_problem(network)
 
     def wrap(self, network: nn.Module) -> None:
         from torch.distributed.device_mesh import init_device_mesh
 
         world = self.world
         mesh = init_device_mesh(world.device.type, (world.world_size,), mesh_dim_names=("tensor",))
-        cut_by_plan(network, mesh)
+        split_by_plan(network, mesh)
         self.network = self.model = network
 
 
-def why_not_tensor_parallel(network: nn.Module) -> str | None:
+def tensor_parallel_problem(network: nn.Module) -> str | None:
     """Return why a network's matrices cannot be split, or None."""
     if callable(getattr(network, "tensor_parallel_plan", None)):
         return None
     return "it does not define how to split its layers (it has no tensor_parallel_plan)"
 
 
-def cut_by_plan(network: nn.Module, mesh: DeviceMesh) -> None:
+def split_by_plan(network: nn.Module, mesh: DeviceMesh) -> None:
     """Split a network over a one-dimensional mesh according to its `tensor_parallel_plan`.
 
     Raises:

@@ -50,12 +50,12 @@ class FullySharded(ShardedStrategy):
         """
         from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-        takes_fewer_bits = self.config.precision == "bf16" and not has_batch_norm(network)
-        policy = _bf16_policy() if takes_fewer_bits else MixedPrecisionPolicy()
+        uses_bf16 = self.config.precision == "bf16" and not has_batch_norm(network)
+        policy = _bf16_policy() if uses_bf16 else MixedPrecisionPolicy()
         for layer in layers_of(network):
             fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=self.frees_after_forward)
-        whole = replace(policy, output_dtype=torch.float32 if takes_fewer_bits else None)
-        fully_shard(network, mesh=mesh, mp_policy=whole, reshard_after_forward=self.frees_after_forward)
+        root_policy = replace(policy, output_dtype=torch.float32 if uses_bf16 else None)
+        fully_shard(network, mesh=mesh, mp_policy=root_policy, reshard_after_forward=self.frees_after_forward)
         if dist.get_backend(mesh.get_group()) == "gloo":
             # With torch 2.8, gloo's reduce-scatter ignores AVG and returns the sum (PyTorch issue 162338).
             for module in network.modules():

@@ -26,13 +26,13 @@ from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from trainers.contract import code as code_module
-from trainers.contract import fence, rundir, tickets  # noqa: F401 - see `make_way`
+from trainers.contract import fence, rundir, tickets  # noqa: F401 - see `hide_own_package`
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY, redirect_output
 from trainers.machine.lifeline import die_with_parent
-from trainers.watch import collector, loops, session, settings, spool  # noqa: F401 - see `make_way`
+from trainers.watch import collector, loops, session, settings, spool  # noqa: F401 - see `hide_own_package`
 from trainers.watch.settings import STORE, SUPERVISED, Settings
 
 _OWN_FILES = str(Path(__file__).parent)
@@ -51,12 +51,12 @@ def main() -> NoReturn:
     num_ranks = run.read_config().nproc_per_node
     if SUPERVISED in os.environ and (rank >= 0 or num_ranks == 1):
         redirect_output(run.rank_log(max(0, rank)))
-    given = Settings(
+    script_settings = Settings(
         run_dir=run.path,
         code_dir=_code_dir(run, entry),
         on_cpu=options.on_cpu,
         store=os.environ.get(STORE, ""),
-        meeting=_meeting(),
+        master_address=_master_address(),
         num_ranks=num_ranks,
         resume_step=options.resume,
     )
@@ -67,11 +67,11 @@ def main() -> NoReturn:
     if options.folder is not None:
         os.chdir(options.folder)
     prepare_path(entry)
-    package = _package_of(entry, given.code_dir)
+    package = _package_of(entry, script_settings.code_dir)
     if package:
-        sys.path.insert(0, str(given.code_dir))
-    make_way()
-    session.begin(given)
+        sys.path.insert(0, str(script_settings.code_dir))
+    hide_own_package()
+    session.begin(script_settings)
     if rank <= 0:
         append_state(run, "starting", f"Running {entry.name}.")
     exit_code = run_script(entry, options.arguments, run, rank, package)
@@ -116,7 +116,7 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
     return rundir.make_on_rank_0(run, make)
 
 
-def _meeting() -> tuple[str, str] | None:
+def _master_address() -> tuple[str, str] | None:
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
         return None
     return os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
@@ -146,16 +146,16 @@ def prepare_path(entry: Path) -> None:
     project = str(REPOSITORY)
     sys.path[:] = [path for path in sys.path if path not in ("", project, str(Path.cwd()))]
     sys.path.insert(0, str(entry.parent))
-    others = [
+    other_paths = [
         path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", project)
     ]
-    if others:
-        os.environ["PYTHONPATH"] = os.pathsep.join(others)
+    if other_paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(other_paths)
     else:
         os.environ.pop("PYTHONPATH", None)
 
 
-def make_way() -> None:
+def hide_own_package() -> None:
     """Make the script import its own package `trainers` instead of this project's package. From here on,
     `from trainers.x import y` finds this project's module only if `trainers.x` or the module y is already
     imported.
@@ -172,34 +172,34 @@ def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int, 
     module.__package__ = package or None
     sys.modules["__main__"] = module
     sys.argv = [str(entry), *arguments]
-    exit_code, about = 0, {}
-    exit_now, process = os._exit, os.getpid()
+    exit_code, error_info = 0, {}
+    exit_now, pid = os._exit, os.getpid()
 
-    def leave(status: int) -> NoReturn:
+    def exit_process(status: int) -> NoReturn:
         """Write the records, then call `os._exit`; children, such as workers of a data loader, only exit."""
-        if os.getpid() == process:
+        if os.getpid() == pid:
             _finish(status, {}, run, rank)
         exit_now(status)
 
-    os._exit = leave
+    os._exit = exit_process
     try:
         # `dont_inherit`: the `from __future__` imports of this module must not apply to the script.
         exec(compile(entry.read_bytes(), str(entry), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 # nosec B102
-    except SystemExit as leaving:
-        exit_code = _exit_code(leaving.code)
-        about = report_error(leaving, rank) if exit_code else {}
+    except SystemExit as exit_request:
+        exit_code = _exit_code(exit_request.code)
+        error_info = report_error(exit_request, rank) if exit_code else {}
     except BaseException as error:  # noqa: BLE001 - the script's own error becomes the run's
         exit_code = 1
-        about = report_error(error, rank)
+        error_info = report_error(error, rank)
         traceback.print_exception(error)
     os._exit = exit_now
-    _finish(exit_code, about, run, rank)
+    _finish(exit_code, error_info, run, rank)
     return exit_code
 
 
-def _finish(exit_code: int, about: dict[str, Any], run: RunDirectory, rank: int) -> None:
+def _finish(exit_code: int, error_info: dict[str, Any], run: RunDirectory, rank: int) -> None:
     """Record how the script ended."""
-    session.end(spool.DONE if exit_code == 0 else spool.FAILED, **about)
+    session.end(spool.DONE if exit_code == 0 else spool.FAILED, **error_info)
     if rank <= 0 and SUPERVISED not in os.environ:
         state = "finished" if exit_code == 0 else "failed"
         append_state(run, state, f"The script ended with exit code {exit_code}.")
@@ -216,35 +216,35 @@ def _exit_code(code: Any) -> int:
 
 def report_error(error: BaseException, rank: int) -> dict[str, Any]:
     """Remove frames of the hooks from an error, and write torchrun's error file; return the error's text."""
-    error.__traceback__ = _without_ours(error.__traceback__)
+    error.__traceback__ = _strip_own_frames(error.__traceback__)
     text = "".join(traceback.format_exception(error))
     message = f"{type(error).__name__}: {error}"
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    started = getattr(error, "error_index", None)  # the failed rank, with `mp.spawn`
-    if isinstance(started, int):
-        rank, text = started, str(error)
+    failed_rank = getattr(error, "error_index", None)  # the failed rank, with `mp.spawn`
+    if isinstance(failed_rank, int):
+        rank, text = failed_rank, str(error)
         message = str(error).strip().splitlines()[-1]
         if path:
             path = str(Path(path).parent.with_name(str(rank)) / Path(path).name)
             Path(path).parent.mkdir(exist_ok=True)
     if path:
-        about = {"py_callstack": text, "timestamp": str(int(time.time()))}
-        content = {"message": {"message": message, "extraInfo": about}}
+        details = {"py_callstack": text, "timestamp": str(int(time.time()))}
+        content = {"message": {"message": message, "extraInfo": details}}
         Path(path).write_text(json.dumps(content), encoding="utf-8")
     return {"error": message[:2000], "rank": rank, "traceback": text[-20_000:]}
 
 
-def _without_ours(frames: TracebackType | None) -> TracebackType | None:
+def _strip_own_frames(frames: TracebackType | None) -> TracebackType | None:
     """Return a traceback that begins in the script, without the frames of the hooks."""
-    kept = []
+    script_frames = []
     while frames is not None:
         if not frames.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
-            kept.append(frames)
+            script_frames.append(frames)
         frames = frames.tb_next
-    following: TracebackType | None = None
-    for each in reversed(kept):
-        following = TracebackType(following, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return following
+    next_traceback: TracebackType | None = None
+    for frame in reversed(script_frames):
+        next_traceback = TracebackType(next_traceback, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return next_traceback
 
 
 def append_state(run: RunDirectory, state: str, reason: str) -> None:

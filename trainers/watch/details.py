@@ -26,9 +26,9 @@ from trainers.watch.hooks import after, before, saved_file
 from trainers.watch.recorder import hashes_of, parameters_of
 from trainers.watch.saving import tensors_of
 
-MOST_NOTES = 10_000
-MOST_LINE = 300
-MOST_PARTS = 10
+MAX_NOTES = 10_000
+MAX_LINE_CHARS = 300
+MAX_NESTED_DATASETS = 10
 _CRITERIA = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "binary_cross_entropy_with_logits")
 
 # Calls to count because they are not read from the flight recorder: it does not record `monitored_barrier`,
@@ -51,9 +51,9 @@ class Details:
         # Number of the next record, count of this rank's collectives; those since the last optimizer step.
         self._next_record = self._num_collectives = 0
         self._collectives: list[tuple[str, int]] = []
-        self._local = 0.0
+        self._local_gradient_sum = 0.0
         self._hooked: set[int] = set()
-        self._before = 0
+        self._hash_before_step = 0
         self._line = ""
 
     def install(self) -> None:
@@ -64,25 +64,25 @@ class Details:
         nn.modules.module.register_module_forward_hook(self._end_forward, always_call=True)
         before(torch.autograd, "backward", self._begin_backward)
         for name in _CRITERIA:
-            after(nn.functional, name, self._take_criterion)
-        after(optimizers.Optimizer, "__init__", self._take_optimizer)
+            after(nn.functional, name, self._add_criterion)
+        after(optimizers.Optimizer, "__init__", self._watch_optimizer)
         optimizers.register_optimizer_step_pre_hook(self._begin_step)
         optimizers.register_optimizer_step_post_hook(self._end_step)
-        before(DataLoader, "__iter__", self._take_loader)
+        before(DataLoader, "__iter__", self._note_loader)
         after(
-            torch, "save", lambda _none, *args, **kwargs: self._take_file("saved", saved_file(args, kwargs))
+            torch, "save", lambda _none, *args, **kwargs: self._note_file("saved", saved_file(args, kwargs))
         )
-        before(torch, "load", lambda f, *_args, **_kwargs: self._take_file("loaded", f))
+        before(torch, "load", lambda f, *_args, **_kwargs: self._note_file("loaded", f))
         for name in _UNRECORDED:
             before(distributed_c10d, name, self._count_unrecorded)
             setattr(dist, name, getattr(distributed_c10d, name))
         for stream in (sys.stdout, sys.stderr):
-            before(stream, "write", self._take_text)
+            before(stream, "write", self._note_text)
 
     def note(self, kind: str, **values: Any) -> None:
         """Pass a note to rank 0, unless there have been very many."""
         self._num_notes += 1
-        if self._num_notes <= MOST_NOTES:
+        if self._num_notes <= MAX_NOTES:
             self._recorder.note(kind, step=self._recorder.step, **values)
 
     # Samples
@@ -92,22 +92,24 @@ class Details:
         if self._depth > 1 or next(module.parameters(), None) is None:
             return
         self._end_pending(is_training=False)
-        first = next((each for each in tensors_of([args, kwargs]) if each.dim()), None)
+        first = next((tensor for tensor in tensors_of([args, kwargs]) if tensor.dim()), None)
         if first is None:
             return
         self._pending = hashes_of([first.cpu()])
         if not torch.is_grad_enabled():
             self._end_pending(is_training=False)
 
-    def _take_loader(self, loader: DataLoader[Any]) -> None:
+    def _note_loader(self, loader: DataLoader[Any]) -> None:
         """Note the length of a loader's data set, and of the data sets of which it is a subset."""
-        each: Any = loader.dataset
+        dataset: Any = loader.dataset
         sizes: list[int] = []
-        while isinstance(each, Sized) and not isinstance(each, str) and len(sizes) < MOST_PARTS:
-            sizes.append(len(each))
-            whole, each = each, getattr(each, "dataset", None)
+        while (
+            isinstance(dataset, Sized) and not isinstance(dataset, str) and len(sizes) < MAX_NESTED_DATASETS
+        ):
+            sizes.append(len(dataset))
+            full_dataset, dataset = dataset, getattr(dataset, "dataset", None)
         if sizes:
-            self.note("loader", sizes=sizes, whole=id(whole))
+            self.note("loader", sizes=sizes, whole=id(full_dataset))
 
     def _end_forward(self, _module: nn.Module, _args: Any, _output: Any) -> None:
         self._depth -= 1
@@ -120,7 +122,7 @@ class Details:
     # Losses and gradients
 
     @hook
-    def _take_criterion(self, value: Any, *args: Any, **kwargs: Any) -> None:
+    def _add_criterion(self, value: Any, *args: Any, **kwargs: Any) -> None:
         if torch.is_grad_enabled() and isinstance(value, Tensor) and value.numel() == 1:
             number = args[1].numel() if kwargs.get("reduction") == "sum" and len(args) > 1 else 1
             self._criteria.append(float(value.detach()) / number)
@@ -139,7 +141,7 @@ class Details:
             self._num_losses += 1
 
     @hook
-    def _take_optimizer(self, _none: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
+    def _watch_optimizer(self, _none: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
         """Sum each gradient as backward computes it on this rank, before DDP averages it."""
         for parameter in parameters_of(optimizer):
             if parameter.requires_grad and id(parameter) not in self._hooked:
@@ -148,12 +150,12 @@ class Details:
 
     @hook
     def _add_gradient(self, gradient: Tensor) -> None:
-        self._local += _projection(gradient)
+        self._local_gradient_sum += _projection(gradient)
 
     @hook
     def _begin_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self._recorder.is_outermost(optimizer):
-            self._before = _hash_of(optimizer)
+            self._hash_before_step = _weights_hash(optimizer)
 
     @hook
     def _end_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
@@ -161,27 +163,27 @@ class Details:
         if not self._recorder.is_outermost(optimizer):
             return
         self._read_collectives()
-        gradients = [each.grad for each in parameters_of(optimizer) if each.grad is not None]
+        gradients = [parameter.grad for parameter in parameters_of(optimizer) if parameter.grad is not None]
         reduced = [size for name, size in self._collectives if "reduce" in name or name == "all-gather"]
         self.note(
             "stepped",
             lr=float(optimizer.param_groups[0].get("lr") or 0.0),
-            before=self._before,
-            after=_hash_of(optimizer),
+            before=self._hash_before_step,
+            after=_weights_hash(optimizer),
             used=math.fsum(map(_projection, gradients)),
-            local=self._local,
-            gradient_bytes=sum(each.numel() * each.element_size() for each in gradients),
+            local=self._local_gradient_sum,
+            gradient_bytes=sum(gradient.numel() * gradient.element_size() for gradient in gradients),
             reduced=reduced,
             losses=self._losses,
             criteria=self._criteria,
         )
-        self._losses, self._criteria, self._local, self._collectives = [], [], 0.0, []
+        self._losses, self._criteria, self._local_gradient_sum, self._collectives = [], [], 0.0, []
 
     def _read_collectives(self) -> None:
         """Add the names and sizes of the collectives since the last call."""
-        new, self._next_record = flight_recorder.collectives_since(self._next_record)
-        self._num_collectives += len(new)
-        self._collectives += [(each.name, each.num_bytes) for each in new]
+        new_collectives, self._next_record = flight_recorder.collectives_since(self._next_record)
+        self._num_collectives += len(new_collectives)
+        self._collectives += [(collective.name, collective.num_bytes) for collective in new_collectives]
 
     def _count_unrecorded(self, *_args: Any, **_kwargs: Any) -> None:
         """Count a call that can wait for another rank and is not read from the flight recorder."""
@@ -190,34 +192,34 @@ class Details:
     # Files and output
 
     @hook
-    def _take_file(self, kind: str, file: Any) -> None:
+    def _note_file(self, kind: str, file: Any) -> None:
         path = file if isinstance(file, str | os.PathLike) else getattr(file, "name", "")
         self._read_collectives()
         self.note(kind, path=os.path.abspath(str(path)), num_collectives=self._num_collectives)  # noqa: PTH100
 
     @hook
-    def _take_text(self, text: str) -> None:
+    def _note_text(self, text: str) -> None:
         *lines, self._line = (self._line + str(text)).split("\n")
         for line in lines:
-            if any(letter.isdigit() for letter in line):
+            if any(character.isdigit() for character in line):
                 self.note(
                     "printed",
-                    line=line[:MOST_LINE],
+                    line=line[:MAX_LINE_CHARS],
                     num_losses=self._num_losses,
                     num_criteria=self._num_criteria,
                 )
-        self._line = self._line[-MOST_LINE:]
+        self._line = self._line[-MAX_LINE_CHARS:]
 
 
-def _hash_of(optimizer: Any) -> int:
+def _weights_hash(optimizer: Any) -> int:
     """Return a hash of the weights that an optimizer changes."""
-    found = 0
+    checksum = 0
     for parameter in parameters_of(optimizer):
         if hasattr(parameter, "to_local"):
             return 0  # the ranks hold different parts
         flat = parameter.detach().cpu().flatten().view(torch.uint8)
-        found = zlib.crc32(flat.numpy().tobytes(), found)
-    return found
+        checksum = zlib.crc32(flat.numpy().tobytes(), checksum)
+    return checksum
 
 
 def _projection(gradient: Tensor) -> float:

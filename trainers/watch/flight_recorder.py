@@ -29,31 +29,31 @@ def flight_record_text(gradients_done: Callable[[], int | None] = lambda: None) 
     Args:
         gradients_done: returns the number of backward passes whose gradients this rank's GPU has computed.
     """
-    found: Sequence[Group] | None = None
+    groups: Sequence[Group] | None = None
     try:
-        found = recorded_groups()
+        groups = recorded_groups()
     except (RuntimeError, LookupError, TypeError, AttributeError) as error:  # another version of torch
         log.warning("the flight recorder cannot be read: %r", error)
     try:
-        done = gradients_done()
+        num_done = gradients_done()
     except RuntimeError as error:  # a CUDA error, after which the device is unusable
         log.warning("the progress of the GPU is unknown: %r", error)
-        done = None
-    return heartbeats.to_bytes(Answer(groups=tuple(found or ()), gradients_done=done))
+        num_done = None
+    return heartbeats.to_bytes(Answer(groups=tuple(groups or ()), gradients_done=num_done))
 
 
 def recorded_groups() -> tuple[Group, ...] | None:
     """Return this rank's process groups, or None if this torch has no flight recorder."""
     dumps = [getattr(c10d, name) for name in _FUNCTIONS if hasattr(c10d, name)]
-    known = _known_groups()
-    if not dumps or known is None:
+    group_ranks = _read_group_ranks()
+    if not dumps or group_ranks is None:
         return None
     entries = [entry for dump in dumps for entry in json.loads(dump()).get("entries", ())]
     # Point-to-point operations have a separate numbering and involve only two ranks.
     entries = [entry for entry in entries if not entry["is_p2p"]]
     return tuple(
         _group(name, ranks, [entry for entry in entries if entry["process_group"][0] == name])
-        for name, ranks in known.items()
+        for name, ranks in group_ranks.items()
     )
 
 
@@ -64,12 +64,12 @@ def collectives_since(record: int) -> tuple[list[Collective], int]:
     """
     dumps = [getattr(c10d, name) for name in _FUNCTIONS if hasattr(c10d, name)]
     entries = [entry for dump in dumps for entry in json.loads(dump()).get("entries", ())]
-    new = [entry for entry in entries if entry["record_id"] >= record]
-    following = max((entry["record_id"] + 1 for entry in new), default=record)
-    return [_collective(entry) for entry in new if not entry["is_p2p"]], following
+    new_entries = [entry for entry in entries if entry["record_id"] >= record]
+    next_record = max((entry["record_id"] + 1 for entry in new_entries), default=record)
+    return [_collective(entry) for entry in new_entries if not entry["is_p2p"]], next_record
 
 
-def _known_groups() -> Mapping[str, tuple[int, ...]] | None:
+def _read_group_ranks() -> Mapping[str, tuple[int, ...]] | None:
     """Return the ranks of each process group by torch's name; the dump contains the ranks for NCCL only."""
     world = getattr(distributed_c10d, "_world", None)
     if world is None:
@@ -91,13 +91,13 @@ def _group(name: str, ranks: tuple[int, ...], entries: list[dict[str, Any]]) -> 
 def _collective(entry: Mapping[str, Any]) -> Collective:
     name = entry["profiling_name"].partition(":")[2].strip("_").removesuffix("_base").replace("_", "-")
     dtype = next(iter(entry["input_dtypes"]), "")
-    word = _DTYPES.get(dtype, dtype.lower())
-    kind = getattr(torch, word, None)
-    size = kind.itemsize if isinstance(kind, torch.dtype) else 0
+    dtype_name = _DTYPES.get(dtype, dtype.lower())
+    torch_dtype = getattr(torch, dtype_name, None)
+    item_bytes = torch_dtype.itemsize if isinstance(torch_dtype, torch.dtype) else 0
     num_values = sum(math.prod(shape) for shape in entry["input_sizes"])
     return Collective(
         number=entry["collective_seq_id"],
         name=name,
-        dtype=word if size else "",
-        num_bytes=size * num_values,
+        dtype=dtype_name if item_bytes else "",
+        num_bytes=item_bytes * num_values,
     )

@@ -37,8 +37,8 @@ def hook(function: _Hook) -> _Hook:
 class AfterImport(importlib.abc.MetaPathFinder):
     """Calls a function after the first import of a module by any code."""
 
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name, self._then = name, then
+    def __init__(self, name: str, callback: Callable[[], None]) -> None:
+        self._name, self._callback = name, callback
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -51,19 +51,19 @@ class AfterImport(importlib.abc.MetaPathFinder):
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
-        execute, then = spec.loader.exec_module, self._then
+        execute, callback = spec.loader.exec_module, self._callback
 
         def execute_and_install(module: ModuleType) -> None:
             execute(module)
-            then()
+            callback()
 
         spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
         return spec
 
 
-def after_import(name: str, then: Callable[[], None]) -> None:
+def after_import(name: str, callback: Callable[[], None]) -> None:
     """Call a function once a module is imported: now, or after its first import."""
     if name in sys.modules:
-        then()
+        callback()
     else:
-        sys.meta_path.insert(0, AfterImport(name, then))
+        sys.meta_path.insert(0, AfterImport(name, callback))

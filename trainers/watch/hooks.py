@@ -31,7 +31,7 @@ def install(settings: Settings) -> Any:
         from trainers.watch.on_cpu import replace_gpus
 
         replace_gpus(recorder, settings.num_ranks)
-    os.register_at_fork(after_in_child=recorder.forked)
+    os.register_at_fork(after_in_child=recorder.reset_after_fork)
     _watch_steps(recorder)
     _watch_data(recorder)
     _watch_modules_and_files(recorder)
@@ -112,15 +112,15 @@ def _watch_steps(recorder: Any) -> None:
                 setattr(owner, name, original)
 
     def around_grad(grad: Any) -> Any:
-        passes = _around_backward(recorder, grad, by_grad=True)
+        watched_grad = _around_backward(recorder, grad, by_grad=True)
 
         def watched(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             inputs = inputs if isinstance(inputs, (torch.Tensor, Sequence)) else tuple(inputs)
             first = inputs[0] if isinstance(inputs, Sequence) and inputs else inputs
             # A gradient with a graph (`create_graph`) is part of a loss, as in a gradient penalty.
             is_part = args[2:3] == (True,) or kwargs.get("create_graph", False)
-            takes = passes if isinstance(first, nn.Parameter) and not is_part else grad
-            return takes(outputs, inputs, *args, **kwargs)
+            chosen_grad = watched_grad if isinstance(first, nn.Parameter) and not is_part else grad
+            return chosen_grad(outputs, inputs, *args, **kwargs)
 
         return watched
 
@@ -166,14 +166,14 @@ def _watch_reads(recorder: Any) -> dict[str, Any]:
             # This check must be fast: optimizers on CPUs read a number for each parameter.
             if not recorder.read_keys or (recorder.is_in_step and not recorder.num_backwards_in_step):
                 return read(tensor, *args, **kwargs)
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             result = read(tensor, *args, **kwargs)
             try:
                 may_be_loss = tensor.grad_fn is not None or address_of(tensor) in recorder.read_keys
             except RuntimeError:  # a view whose base was changed in place has no grad_fn
                 return result
             if may_be_loss:
-                recorder.note_read(result, tensor, began)
+                recorder.note_read(result, tensor, started_at)
             return result
 
         return watched
@@ -191,32 +191,32 @@ def _watch_data(recorder: Any) -> None:
     from torch.utils.data import DataLoader, DistributedSampler
     from torch.utils.data import dataloader as loaders
 
-    def around_next(following: Any) -> Any:
+    def around_next(next_batch: Any) -> Any:
         def watched(self: Any) -> Any:
-            began = recorder.begin_fetch()
+            started_at = recorder.begin_fetch()
             try:
-                batch = following(self)
+                batch = next_batch(self)
             except StopIteration:
                 recorder.end_pass()
                 raise
-            recorder.end_fetch(batch, began, self.__dict__.get("_watched_pass"))
+            recorder.end_fetch(batch, started_at, self.__dict__.get("_watched_pass"))
             return batch
 
         return watched
 
     def around_iter(make_iterator: Any) -> Any:
         def watched(loader: Any) -> Any:
-            of_pass = recorder.begin_pass(loader)
+            data_pass = recorder.begin_pass(loader)
             iterator = make_iterator(loader)
-            iterator._watched_pass = of_pass  # noqa: SLF001 - ours
-            recorder.follow(iterator)
+            iterator._watched_pass = data_pass  # noqa: SLF001 - ours
+            recorder.set_iterator(iterator)
             return iterator
 
         return watched
 
-    def around_dealing(deal: Any) -> Any:
+    def around_sampling(draw_indices: Any) -> Any:
         def watched(sampler: Any) -> Any:
-            indices = list(deal(sampler))
+            indices = list(draw_indices(sampler))
             recorder.note_indices(sampler, indices)
             return iter(indices)
 
@@ -224,7 +224,7 @@ def _watch_data(recorder: Any) -> None:
 
     wrap(loaders._BaseDataLoaderIter, "__next__", around_next)  # noqa: SLF001 - no public hook
     wrap(DataLoader, "__iter__", around_iter)
-    wrap(DistributedSampler, "__iter__", around_dealing)
+    wrap(DistributedSampler, "__iter__", around_sampling)
     before(DistributedSampler, "set_epoch", lambda _self, epoch: recorder.set_epoch(epoch))
 
 
@@ -239,7 +239,7 @@ def _watch_modules_and_files(recorder: Any) -> None:
             recorder.set_mode(is_training=mode)
 
     def note_ddp(_none: None, model: Any, *_args: Any, **_kwargs: Any) -> None:
-        recorder.note_model(model, "ddp", **recorder.place())
+        recorder.note_model(model, "ddp", **recorder.location())
         trained = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
         if trained:
             # The first parameter's gradient is usually the last: after it, backward only waits for the
@@ -247,7 +247,7 @@ def _watch_modules_and_files(recorder: Any) -> None:
             trained[0].register_post_accumulate_grad_hook(recorder.note_last_gradient)
 
     def note_data_parallel(*_args: Any, **_kwargs: Any) -> None:
-        recorder.note("data_parallel", **recorder.place())
+        recorder.note("data_parallel", **recorder.location())
 
     def note_opened(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and (args[1] or "r")[:1] in "wx":
@@ -267,28 +267,30 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
 
     if not dist.is_available():
         return
-    num_begun = 0
+    num_groups = 0
 
-    def around_begin(begin: Any) -> Any:
+    def around_init(init_group: Any) -> Any:
         def watched(*args: Any, **kwargs: Any) -> None:
-            nonlocal num_begun
+            nonlocal num_groups
             names = ("backend", "init_method", "timeout", "world_size", "rank", "store")
-            given = dict(zip(names, args, strict=False)) | kwargs
-            if settings.on_cpu and "nccl" in str(given.get("backend") or ""):
-                given["backend"] = "gloo"
+            arguments = dict(zip(names, args, strict=False)) | kwargs
+            if settings.on_cpu and "nccl" in str(arguments.get("backend") or ""):
+                arguments["backend"] = "gloo"
                 recorder.replace("init_process_group('nccl') uses gloo", 2)
-            if settings.on_cpu and given.get("device_id") is not None:
-                given["device_id"] = None
-            is_local = given.get("store") is None and _is_local(given.get("init_method"))
-            if is_local and settings.meeting is not None:
-                os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = settings.meeting
-                _meet(given, None)
+            if settings.on_cpu and arguments.get("device_id") is not None:
+                arguments["device_id"] = None
+            is_local = arguments.get("store") is None and _is_local(arguments.get("init_method"))
+            if is_local and settings.master_address is not None:
+                os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = settings.master_address
+                _set_rendezvous(arguments, None)
             elif is_local and settings.store:
                 # A file that only this user can open, instead of a network port.
-                _meet(given, dist.PrefixStore(f"group_{num_begun}", dist.FileStore(settings.store)))
+                _set_rendezvous(
+                    arguments, dist.PrefixStore(f"group_{num_groups}", dist.FileStore(settings.store))
+                )
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-            num_begun += 1
-            begin(**given)
+            num_groups += 1
+            init_group(**arguments)
             by_script = recorder.is_called_by_script(2)
             backend = str(dist.get_backend())
             recorder.join_group(dist.get_rank(), dist.get_world_size(), backend, by_script=by_script)
@@ -298,7 +300,7 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
     from torch.distributed.algorithms.join import Join
 
     before(Join, "__init__", lambda *_args, **_kwargs: recorder.note("joins"))
-    wrap(distributed_c10d, "init_process_group", around_begin)
+    wrap(distributed_c10d, "init_process_group", around_init)
     before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
     reductions = ("all_reduce", "reduce", "all_gather", "gather")
     messages = ("send", "isend", "recv", "irecv", "batch_isend_irecv", "all_to_all", "all_to_all_single")
@@ -309,22 +311,22 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
         setattr(dist, name, getattr(distributed_c10d, name))
 
 
-def _meet(given: dict[str, Any], store: Any) -> None:
+def _set_rendezvous(arguments: dict[str, Any], store: Any) -> None:
     """Replace the script's rendezvous address by a store, or by the address from torchrun."""
-    rank, world_size = int(given.get("rank", -1)), int(given.get("world_size", -1))
-    given["rank"] = rank if rank >= 0 else int(os.environ["RANK"])
-    given["world_size"] = world_size if world_size > 0 else int(os.environ["WORLD_SIZE"])
-    given["init_method"], given["store"] = None, store
+    rank, world_size = int(arguments.get("rank", -1)), int(arguments.get("world_size", -1))
+    arguments["rank"] = rank if rank >= 0 else int(os.environ["RANK"])
+    arguments["world_size"] = world_size if world_size > 0 else int(os.environ["WORLD_SIZE"])
+    arguments["init_method"], arguments["store"] = None, store
 
 
 def _is_local(init_method: str | None) -> bool:
     """True if a rendezvous address belongs to this machine."""
     if init_method is None or init_method.startswith("env://"):
-        return os.environ.get("MASTER_ADDR", "localhost") in ("localhost", "127.0.0.1", "::1", _own_name())
+        return os.environ.get("MASTER_ADDR", "localhost") in ("localhost", "127.0.0.1", "::1", _host_name())
     return init_method.startswith(("tcp://localhost:", "tcp://127.0.0.1:", "tcp://[::1]:"))
 
 
-def _own_name() -> str:
+def _host_name() -> str:
     import socket
 
     return socket.gethostname()

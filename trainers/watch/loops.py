@@ -12,17 +12,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-MOST_FRAMES = 30
+MAX_FRAMES = 30
 _RANGES = ("range", "trange")
 _Block = ast.For | ast.While | ast.If
 _OWN_FILES = f"{Path(__file__).parent}{os.sep}"
 # Files whose frames call a script. The frames above belong to the parent process if the process was forked.
-_STARTS = tuple(f"{_OWN_FILES}{name}" for name in ("__main__.py", "session.py"))
+_START_FILES = tuple(f"{_OWN_FILES}{name}" for name in ("__main__.py", "session.py"))
 _PACKAGES = tuple(f"{kind}-packages{os.sep}" for kind in ("site", "dist"))
 _TORCH = tuple(f"{folder}torch{os.sep}" for folder in _PACKAGES)
 _NOT_FOUND = (LookupError, TypeError, ValueError, AttributeError, OverflowError, NotImplementedError)
 # Matches a condition that is true in every k-th iteration; with `or`, also in the last iteration.
-_EACH_KTH = re.compile(r"(?:not )?(\w+|\(\w+ \+ 1\)) % ([\w.]+)(?: == ([\w. -]+?))?( or .* == .*)?")
+_EVERY_KTH = re.compile(r"(?:not )?(\w+|\(\w+ \+ 1\)) % ([\w.]+)(?: == ([\w. -]+?))?( or .* == .*)?")
 
 
 def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
@@ -33,10 +33,10 @@ def num_epochs(frame: FrameType | None, num_done: int = 0) -> int | None:
     end. The arguments of the range may be numbers, variables, attributes and entries, which are read without
     calling code.
     """
-    for loop, where in _enclosing_blocks(frame):
+    for loop, loop_frame in _enclosing_blocks(frame):
         if isinstance(loop, ast.While):
             return None
-        if isinstance(loop, ast.For) and (length := _length_of(loop, where, num_done)) is not None:
+        if isinstance(loop, ast.For) and (length := _loop_length(loop, loop_frame, num_done)) is not None:
             return length
     return None
 
@@ -51,38 +51,40 @@ def num_steps(frame: FrameType | None) -> int | None:
     """
     number: int | None = 1
     limit, counter, num_loops, conditions = None, "", 0, list[tuple[ast.expr, bool]]()
-    for block, where in _enclosing_blocks(frame):
+    for block, block_frame in _enclosing_blocks(frame):
         if isinstance(block, ast.If):
-            is_else = where.f_lineno > (block.body[-1].end_lineno or 0)
+            is_else = block_frame.f_lineno > (block.body[-1].end_lineno or 0)
             conditions.append((block.test, is_else))
             continue
-        before = (each for each in block.body if (each.end_lineno or 0) < where.f_lineno)
-        guards = (each for each in before if isinstance(each, ast.If))
-        conditions += [(each.test, True) for each in guards if isinstance(each.body[-1], ast.Continue)]
-        lengths = [_length_of(block, where, with_loaders=True), None]
-        if limit is not None and _sets(block, counter):  # the counter restarts in each iteration of this loop
-            number, limit = _least(number, limit), None
+        earlier_statements = (node for node in block.body if (node.end_lineno or 0) < block_frame.f_lineno)
+        guards = (node for node in earlier_statements if isinstance(node, ast.If))
+        conditions += [(guard.test, True) for guard in guards if isinstance(guard.body[-1], ast.Continue)]
+        lengths = [_loop_length(block, block_frame, with_loaders=True), None]
+        if limit is not None and _assigns(
+            block, counter
+        ):  # the counter restarts in each iteration of this loop
+            number, limit = _minimum(number, limit), None
         if limit is None:
-            counter, lengths[1] = _until_break(block, where)
+            counter, lengths[1] = _until_break(block, block_frame)
         for condition in conditions:
-            lengths = [each and _num_true(*condition, block, where, each) for each in lengths]
-        length, until = (each and number and each * number for each in lengths)
-        number, limit, conditions, num_loops = length, until or limit, [], num_loops + 1
-    return _least(number, limit) if num_loops else None
+            lengths = [size and _num_true(*condition, block, block_frame, size) for size in lengths]
+        length, steps_to_break = (size and number and size * number for size in lengths)
+        number, limit, conditions, num_loops = length, steps_to_break or limit, [], num_loops + 1
+    return _minimum(number, limit) if num_loops else None
 
 
-def _least(*numbers: int | None) -> int | None:
-    return min((each for each in numbers if each is not None), default=None)
+def _minimum(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)
 
 
-def _sets(loop: ast.For | ast.While, variable: str) -> bool:
+def _assigns(loop: ast.For | ast.While, variable: str) -> bool:
     """True if a loop assigns to a variable, also as the variable of an inner loop."""
     targets: list[ast.AST] = []
-    for each in ast.walk(loop):
-        if isinstance(each, ast.Assign):
-            targets += each.targets
-        elif isinstance(each, ast.For):
-            targets += ast.walk(each.target)
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign):
+            targets += node.targets
+        elif isinstance(node, ast.For):
+            targets += ast.walk(node.target)
     return variable in map(ast.unparse, targets)
 
 
@@ -90,19 +92,19 @@ def _num_true(
     test: ast.expr, is_else: bool, loop: ast.For | ast.While, frame: FrameType, length: int
 ) -> int | None:
     """Return how often a condition like `(i + 1) % k == 0` is true in a loop; None for others."""
-    for each in loop.body:  # `is_last = (i + 1) % k == 0`
-        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == ast.unparse(test):
-            test = each.value
+    for statement in loop.body:  # `is_last = (i + 1) % k == 0`
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == ast.unparse(test):
+            test = statement.value
     text = ast.unparse(test).removesuffix(" != 0")
-    if (found := _EACH_KTH.fullmatch(text)) is None:
+    if (match := _EVERY_KTH.fullmatch(text)) is None:
         return None
-    counter, k, remainder, or_last = found.groups()
+    counter, k, remainder, or_last = match.groups()
     # `i % k` without a comparison is true in all other iterations.
     if is_else == (remainder is not None or text.startswith("not ")):
         return None
     counts_from_0 = isinstance(loop, ast.For) and "," not in ast.unparse(loop.iter)
-    is_own = isinstance(loop, ast.For) and counter in map(ast.unparse, ast.walk(loop.target))
-    is_true_at_first = is_own and counts_from_0 and remainder in (None, "0")
+    is_loop_variable = isinstance(loop, ast.For) and counter in map(ast.unparse, ast.walk(loop.target))
+    is_true_at_first = is_loop_variable and counts_from_0 and remainder in (None, "0")
     try:
         period = int(_value(ast.parse(k, mode="eval").body, frame))
         return (length + (period - 1 if or_last or is_true_at_first else 0)) // period
@@ -115,7 +117,7 @@ def _enclosing_blocks(frame: FrameType | None) -> Iterator[tuple[_Block, FrameTy
     innermost comes first. The search ends at a library other than torch, which may call the script's
     functions repeatedly.
     """
-    for _ in range(MOST_FRAMES):
+    for _ in range(MAX_FRAMES):
         if frame is None or _is_library(frame.f_code.co_filename):
             return
         for block in reversed(list(_blocks_around(frame))):
@@ -125,7 +127,7 @@ def _enclosing_blocks(frame: FrameType | None) -> Iterator[tuple[_Block, FrameTy
 
 def _is_library(path: str) -> bool:
     if path.startswith(_OWN_FILES):
-        return path in _STARTS
+        return path in _START_FILES
     return _has_any(path, _PACKAGES) and not _has_any(path, _TORCH)
 
 
@@ -151,7 +153,7 @@ def _blocks_around(frame: FrameType) -> Iterator[_Block]:
             yield node  # type: ignore[misc]
 
 
-def _length_of(
+def _loop_length(
     loop: ast.For | ast.While, frame: FrameType, num_done: int = 0, *, with_loaders: bool = False
 ) -> int | None:
     """Return how often a loop over a range or a loader, or up to a number, runs; None if unknown."""
@@ -169,47 +171,68 @@ def _length_of(
                 values = [_value(argument, frame) for argument in call.args]  # type: ignore[attr-defined]
                 continues = len(values) > 1 and not isinstance(call.args[0], ast.Constant)  # type: ignore[attr-defined]
                 return len(range(*values)) + (num_done if continues else 0)
-        named = loop.iter  # a variable, perhaps of a progress bar
-        while isinstance(named, ast.Call) and with_loaders:  # enumerate(loader), tqdm(enumerate(loader))
-            (named, *_) = named.args
-        over = _value(named, frame)
-        over = getattr(over, "__dict__", {}).get("iterable", over)
-        if isinstance(over, list | tuple) and over and all(hasattr(each, "param_groups") for each in over):
+        expression = loop.iter  # a variable, perhaps of a progress bar
+        while isinstance(expression, ast.Call) and with_loaders:  # enumerate(loader), tqdm(enumerate(loader))
+            (expression, *_) = expression.args
+        iterable = _value(expression, frame)
+        iterable = getattr(iterable, "__dict__", {}).get("iterable", iterable)
+        if (
+            isinstance(iterable, list | tuple)
+            and iterable
+            and all(hasattr(item, "param_groups") for item in iterable)
+        ):
             return 1  # a loop over optimizers: the steps of the first one count
-        is_loader = with_loaders and any(each.__name__ == "DataLoader" for each in type(over).__mro__)
-        return len(over) if type(over) is range or is_loader else None
+        is_loader = with_loaders and any(kind.__name__ == "DataLoader" for kind in type(iterable).__mro__)
+        return len(iterable) if type(iterable) is range or is_loader else None
     except _NOT_FOUND:
         return None
 
 
 def _until_break(loop: ast.For | ast.While, frame: FrameType) -> tuple[str, int | None]:
     """Return the counter in `if step > 1000: break`, and how often the frame's line runs before."""
-    for each in loop.body:
-        match each:
+    for statement in loop.body:
+        match statement:
             case ast.If(
                 test=ast.Compare(left=now, ops=[ast.Gt() | ast.GtE() | ast.Eq() as sign], comparators=[end]),
                 body=[*_, ast.Break() | ast.Return()],
             ):
                 is_included = isinstance(sign, ast.Gt)
                 with contextlib.suppress(*_NOT_FOUND):
-                    number = _num_until(loop, now, end, each.lineno, frame, is_included=is_included)
+                    number = _num_until(loop, now, end, statement.lineno, frame, is_included=is_included)
                     return ast.unparse(now), number
     return "", None
 
 
 def _num_until(
-    loop: ast.For | ast.While, now: ast.expr, end: ast.expr, at: int, frame: FrameType, *, is_included: bool
+    loop: ast.For | ast.While,
+    now: ast.expr,
+    end: ast.expr,
+    compare_line: int,
+    frame: FrameType,
+    *,
+    is_included: bool,
 ) -> int | None:
-    """Return how often a frame's line runs until a counter, which line `at` compares, reaches its limit. None
-    if the loop does not add 1 to the counter.
+    """Return how often a frame's line runs until a counter, which `compare_line` compares, reaches its limit.
+    None if the loop does not add 1 to the counter.
     """
-    adds, line = next((each.lineno for each in loop.body if _adds_one(each, now)), None), frame.f_lineno
+    increment_line, line = (
+        next((statement.lineno for statement in loop.body if _adds_one(statement, now)), None),
+        frame.f_lineno,
+    )
     if isinstance(loop, ast.For) and ast.unparse(now) in map(ast.unparse, ast.walk(loop.target)):
-        adds = loop.lineno  # `for i, batch in enumerate(loader)`
-    if adds is None:
+        increment_line = loop.lineno  # `for i, batch in enumerate(loader)`
+    if increment_line is None:
         return None
-    rest: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
-    return rest + is_included + (at < adds < line if at < line else not line < adds < at)
+    remaining: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
+    return (
+        remaining
+        + is_included
+        + (
+            compare_line < increment_line < line
+            if compare_line < line
+            else not line < increment_line < compare_line
+        )
+    )
 
 
 def _adds_one(statement: ast.stmt, variable: ast.expr) -> bool:
@@ -227,10 +250,10 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
     if isinstance(node, ast.Name):
         return frame.f_locals[node.id] if node.id in frame.f_locals else frame.f_globals[node.id]
     if isinstance(node, ast.Subscript):
-        found = _value(node.value, frame)
-        if type(found) is not dict:
+        container = _value(node.value, frame)
+        if type(container) is not dict:
             raise TypeError("only entries of dicts are read")
-        return found[_value(node.slice, frame)]
+        return container[_value(node.slice, frame)]
     if isinstance(node, ast.Attribute):
         # `vars`, because a property could run code of the script.
         return vars(_value(node.value, frame))[node.attr]

@@ -56,27 +56,27 @@ def replace_gpus(recorder: Any, num_ranks: int) -> None:
         num_ranks: number of GPUs that `torch.cuda.device_count` reports to the script.
     """
 
-    def without_device(function: Any, what: str, *, takes_position: bool) -> Any:
+    def without_device(function: Any, label: str, *, takes_position: bool) -> Any:
         @functools.wraps(function)
         def on_cpu(*args: Any, **kwargs: Any) -> Any:
             if "device" in kwargs and kwargs["device"] is not None and is_gpu(kwargs["device"]):
                 kwargs["device"] = CPU
-                recorder.replace(f"{what} on a GPU uses the CPU", 2)
+                recorder.replace(f"{label} on a GPU uses the CPU", 2)
             if takes_position and len(args) > 1 and is_gpu(args[1]):
                 args = (args[0], CPU, *args[2:])
-                recorder.replace(f"{what} a GPU keeps the CPU", 2)
+                recorder.replace(f"{label} a GPU keeps the CPU", 2)
             if kwargs.get("pin_memory"):
                 kwargs["pin_memory"] = False
-            place = kwargs.get("map_location")
-            if isinstance(place, dict) or callable(place) or is_gpu(place):
+            map_location = kwargs.get("map_location")
+            if isinstance(map_location, dict) or callable(map_location) or is_gpu(map_location):
                 kwargs["map_location"] = CPU
             return function(*args, **kwargs)
 
         return on_cpu
 
-    def keeps_cpu(what: str) -> Any:
+    def keeps_cpu(label: str) -> Any:
         def keep(self: Any, *_args: Any, **_kwargs: Any) -> Any:
-            recorder.replace(f"{what} has no effect", 2)
+            recorder.replace(f"{label} has no effect", 2)
             return self
 
         return keep
@@ -231,8 +231,8 @@ class HostEvent:
 
 
 class _AnyGenerator(type(_Generator)):  # type: ignore[misc]
-    def __instancecheck__(cls, each: Any) -> bool:
-        return isinstance(each, _Generator)
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _Generator)
 
 
 class HostDevice(contextlib.nullcontext[None]):
@@ -244,7 +244,7 @@ class HostDevice(contextlib.nullcontext[None]):
 class HostStream(contextlib.nullcontext[None]):
     """The CPU's order of work, in place of a `torch.cuda.Stream`."""
 
-    def _do_nothing(self, *_of_stream: Any) -> None:
+    def _do_nothing(self, *_args: Any) -> None:
         """Do nothing: earlier work on the CPU is already done."""
 
     wait_stream = wait_event = record_event = synchronize = _do_nothing
@@ -262,11 +262,11 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
     """
 
     def without_effect(name: str, result: Any) -> Any:
-        def nothing(*_args: Any, **_kwargs: Any) -> Any:
+        def no_effect(*_args: Any, **_kwargs: Any) -> Any:
             recorder.replace(f"{name} has no effect", 2)
             return result
 
-        return nothing
+        return no_effect
 
     results = {**dict.fromkeys(_CUDA_DOES_NOTHING), **dict.fromkeys(_CUDA_SIZES, 0)}
     results |= {
@@ -293,29 +293,29 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
 
     setattr(torch.cuda, "Event", Event)  # noqa: B010 - mypy refuses an assignment
 
-    def for_script(module: Any, name: str, result: Callable[[], Any]) -> None:
+    def replace_for_script(module: Any, name: str, result: Callable[[], Any]) -> None:
         """Replace a function's result for the script only; torch's own code gets the true result."""
         original = getattr(module, name)
 
         @functools.wraps(original)
-        def answer(*args: Any, **kwargs: Any) -> Any:
+        def replacement(*args: Any, **kwargs: Any) -> Any:
             return result() if recorder.is_called_by_script(2) else original(*args, **kwargs)
 
-        setattr(module, name, answer)
+        setattr(module, name, replacement)
 
-    for_script(torch.cuda, "current_device", lambda: max(0, recorder.rank))
-    for_script(torch.cuda, "device_count", lambda: num_ranks)
-    for_script(torch.cuda, "get_device_name", lambda: "CPU rank")
-    for_script(torch.cuda, "is_bf16_supported", lambda: True)
-    for_script(torch.cuda, "get_device_capability", lambda: (0, 0))
-    for_script(torch.cuda, "mem_get_info", lambda: (0, 0))
-    about = {"name": "CPU rank", "total_memory": 0, "major": 0, "minor": 0, "multi_processor_count": 0}
-    for_script(torch.cuda, "get_device_properties", lambda: SimpleNamespace(**about))
+    replace_for_script(torch.cuda, "current_device", lambda: max(0, recorder.rank))
+    replace_for_script(torch.cuda, "device_count", lambda: num_ranks)
+    replace_for_script(torch.cuda, "get_device_name", lambda: "CPU rank")
+    replace_for_script(torch.cuda, "is_bf16_supported", lambda: True)
+    replace_for_script(torch.cuda, "get_device_capability", lambda: (0, 0))
+    replace_for_script(torch.cuda, "mem_get_info", lambda: (0, 0))
+    properties = {"name": "CPU rank", "total_memory": 0, "major": 0, "minor": 0, "multi_processor_count": 0}
+    replace_for_script(torch.cuda, "get_device_properties", lambda: SimpleNamespace(**properties))
     setattr(torch, "set_default_device", without_effect("torch.set_default_device", None))  # noqa: B010
     if (accelerator := getattr(torch, "accelerator", None)) is not None:  # since torch 2.6
-        for_script(accelerator, "device_count", lambda: num_ranks)
-        for_script(accelerator, "current_accelerator", lambda: torch.device("cuda"))
-        for_script(accelerator, "is_available", lambda: True)
+        replace_for_script(accelerator, "device_count", lambda: num_ranks)
+        replace_for_script(accelerator, "current_accelerator", lambda: torch.device("cuda"))
+        replace_for_script(accelerator, "is_available", lambda: True)
         for name in ("set_device_index", "synchronize"):
             setattr(accelerator, name, without_effect(f"torch.accelerator.{name}", None))
 

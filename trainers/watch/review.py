@@ -18,7 +18,7 @@ from trainers.watch import spool
 
 # Shared samples, as a fraction and a count, that indicate that ranks draw from the same samples. Padding by a
 # sampler repeats only a few.
-SHARED_SAMPLES, FEWEST_SHARED = 0.05, 8
+SHARED_SAMPLES, MIN_SHARED_SAMPLES = 0.05, 8
 # Minimum share of distinct samples: equal samples (constant inputs, masks) cannot be compared.
 DISTINCT_SAMPLES = 0.5
 # Minimum ratio of samples shared between ranks to samples that are equal within a rank.
@@ -26,9 +26,9 @@ EQUAL_SAMPLES = 2
 SMALL_BATCH_NORM = 8
 LOSS_DIFFERS = 0.02
 LONG_EVALUATION_S = 1.0
-MOST_KEPT = 200
-# Maximum number of steps whose losses are kept for the next call of `found`.
-MOST_LOSSES = 2000
+MAX_NOTES = 200
+# Maximum number of steps whose losses are kept for the next call of `new_findings`.
+MAX_LOSSES = 2000
 # Differing replicas are reported after this many further steps or at the end: local SGD averages them.
 STEPS_TO_AVERAGE = 32
 # Reads of the loss on a GPU are reported from this number per step, over this many steps.
@@ -36,13 +36,13 @@ READS_A_STEP, STEPS_TO_READ = 0.9, 40
 
 Finding = dict[str, Any]
 # A message, and the note with file and line; None if the rule finds nothing.
-Found = tuple[str, Mapping[str, Any]] | None
+RuleResult = tuple[str, Mapping[str, Any]] | None
 
 
 class Rule(NamedTuple):
     """A rule: its function, level, lesson and advice; `at_end`: applied only after the script has ended."""
 
-    find: Callable[[Review], Found]
+    find: Callable[[Review], RuleResult]
     level: str
     lesson: str | None
     hint: str
@@ -57,7 +57,7 @@ _REPLACES = {"averages_weights": "replicas_differ"}
 def rule(level: str, lesson: str | None, hint: str, *, at_end: bool = False) -> Callable[[Any], Any]:
     """Register a rule; its name is the code of the finding."""
 
-    def register(find: Callable[[Review], Found]) -> Callable[[Review], Found]:
+    def register(find: Callable[[Review], RuleResult]) -> Callable[[Review], RuleResult]:
         _RULES[find.__name__.removeprefix("_")] = Rule(find, level, lesson, hint, at_end)
         return find
 
@@ -79,17 +79,17 @@ class Review:
         self.average: Mapping[str, Any] | None = None
         self.num_steps = 0
         self.is_over = self._has_equal_weights = False
-        self._found: set[str] = set()
+        self._reported_codes: set[str] = set()
 
-    def take_note(self, rank: int, kind: str, note: dict[str, Any]) -> None:
+    def add_note(self, rank: int, kind: str, note: dict[str, Any]) -> None:
         """Add a note of a rank."""
         if kind not in ("sample", "log", "fingerprint"):
             if kind == "samples":
                 note["hashes"] = set(note["hashes"])
             self.notes[kind][rank].append(note)
-            del self.notes[kind][rank][:-MOST_KEPT]
+            del self.notes[kind][rank][:-MAX_NOTES]
 
-    def take_fingerprints(self, note: Mapping[str, Any], hashes: Sequence[str]) -> None:
+    def add_fingerprints(self, note: Mapping[str, Any], hashes: Sequence[str]) -> None:
         """Add the hashes of all ranks' weights after a step, with one rank's note."""
         if len(set(hashes)) == 1:
             self._has_equal_weights = True
@@ -98,27 +98,31 @@ class Review:
         elif self.differs_after is None:
             self.differs_after = note["step"]
 
-    def take_step(self, step: int, losses: Sequence[float]) -> None:
+    def add_step(self, step: int, losses: Sequence[float]) -> None:
         """Add one step, with the losses of its ranks."""
         if len(losses) == self.num_ranks:
             self.num_steps = step
             self.losses[step] = losses
-            if len(self.losses) > MOST_LOSSES:
+            if len(self.losses) > MAX_LOSSES:
                 self.losses.popitem(last=False)
 
-    def found(self, *, is_over: bool = False) -> Iterator[Finding]:
+    def new_findings(self, *, is_over: bool = False) -> Iterator[Finding]:
         """Yield the new findings; some are certain only after the script has ended."""
         self.is_over = is_over
         self._match_reads()
         for code, rule in _RULES.items():
-            if code in self._found or (rule.at_end and not is_over) or (found := rule.find(self)) is None:
+            if (
+                code in self._reported_codes
+                or (rule.at_end and not is_over)
+                or (result := rule.find(self)) is None
+            ):
                 continue
-            self._found.add(code)
-            message, at = found
-            place = {name: at.get(name) for name in ("file", "line")}
+            self._reported_codes.add(code)
+            message, note = result
+            location = {name: note.get(name) for name in ("file", "line")}
             yield {
                 "code": _REPLACES.get(code, code), "message": message, "hint": rule.hint,
-                "level": rule.level, "rank": None, "lesson": rule.lesson, **place,
+                "level": rule.level, "rank": None, "lesson": rule.lesson, **location,
             }  # fmt: skip
 
     def _match_reads(self) -> None:
@@ -153,7 +157,7 @@ class Review:
     "01-what-a-rank-is",
     "Use DistributedDataParallel with one process per GPU, as PyTorch recommends: it is faster.",
 )
-def _data_parallel(review: Review) -> Found:
+def _data_parallel(review: Review) -> RuleResult:
     notes = review.newest("data_parallel")
     message = "The script uses DataParallel: one process with one thread per GPU."
     return (message, next(iter(notes.values()))) if notes else None
@@ -162,7 +166,7 @@ def _data_parallel(review: Review) -> Found:
 @mistake(
     "01-what-a-rank-is", "Call torch.cuda.set_device(local_rank) before the model is created (LOCAL_RANK)."
 )
-def _one_gpu(review: Review) -> Found:
+def _one_gpu(review: Review) -> RuleResult:
     devices = [note["device"] for note in review.newest("model").values()]
     if len(devices) < max(2, review.num_ranks) or not devices[0].startswith("cuda") or len(set(devices)) > 1:
         return None
@@ -173,7 +177,7 @@ def _one_gpu(review: Review) -> Found:
     "03-same-replicas",
     "Wrap the model in DistributedDataParallel, and use only the wrapped model afterwards.",
 )
-def _replicas_differ(review: Review) -> Found:
+def _replicas_differ(review: Review) -> RuleResult:
     step = review.differs_after
     if step is None or review.average or review.is_split:
         return None
@@ -181,68 +185,74 @@ def _replicas_differ(review: Review) -> Found:
     # With unused parameters DDP averages nothing in its first step, and ends with an error in the second.
     if review.num_steps < step + (STEPS_TO_AVERAGE if not review.is_over else is_wrapped):
         return None
-    why = (
+    reason = (
         "The model is wrapped in DDP, so parameters are probably used or changed outside of the wrapper."
         if is_wrapped
         else "The model is not wrapped in DistributedDataParallel, so each rank trains its own model."
     )
-    at = review.first("model" if is_wrapped else "optimizer")
-    return f"After step {step:,} the ranks' weights differ. {why}", at
+    note = review.first("model" if is_wrapped else "optimizer")
+    return f"After step {step:,} the ranks' weights differ. {reason}", note
 
 
 @remark(
     "03-same-replicas",
     "This is correct for local SGD. DistributedDataParallel averages the gradients of each step instead.",
 )
-def _averages_weights(review: Review) -> Found:
+def _averages_weights(review: Review) -> RuleResult:
     message = "Each rank trains its own weights, and the ranks average them every few steps"
     return None if review.average is None else (f"{message} (local SGD).", review.average)
 
 
 @mistake("02-who-sees-what", "Give the DataLoader a DistributedSampler(dataset), and remove shuffle=True.")
-def _same_samples(review: Review) -> Found:
-    seen = [(note["hashes"], note["num_samples"]) for _, note in sorted(review.newest("samples").items())]
-    if len(seen) < max(2, review.num_ranks) or review.is_split:
+def _same_samples(review: Review) -> RuleResult:
+    rank_samples = [
+        (note["hashes"], note["num_samples"]) for _, note in sorted(review.newest("samples").items())
+    ]
+    if len(rank_samples) < max(2, review.num_ranks) or review.is_split:
         return None
-    if any(len(hashes) < DISTINCT_SAMPLES * number for hashes, number in seen):
+    if any(len(hashes) < DISTINCT_SAMPLES * number for hashes, number in rank_samples):
         return None
-    (first, _), (second, _), *_ = seen
+    (first, _), (second, _), *_ = rank_samples
     shared, number = len(first & second), max(1, min(len(first), len(second)))
     # In data with equal samples, about as many are equal between two ranks as within each rank.
-    num_equal = sum(num_samples - len(hashes) for hashes, num_samples in seen[:2])
-    if shared < max(FEWEST_SHARED, SHARED_SAMPLES * number, EQUAL_SAMPLES * num_equal):
+    num_equal = sum(num_samples - len(hashes) for hashes, num_samples in rank_samples[:2])
+    if shared < max(MIN_SHARED_SAMPLES, SHARED_SAMPLES * number, EQUAL_SAMPLES * num_equal):
         return None
     message = f"{round(100 * shared / number)}% of rank 1's samples in its first pass were also rank 0's"
-    at = review.first("pass") or review.first("optimizer")
-    return f"Ranks train on the same samples: {message}. They repeat work instead of sharing it.", at
+    location = review.first("pass") or review.first("optimizer")
+    return f"Ranks train on the same samples: {message}. They repeat work instead of sharing it.", location
 
 
 @mistake(
     "02-who-sees-what", "Call sampler.set_epoch(epoch) at the beginning of each epoch to reshuffle the data."
 )
-def _no_set_epoch(review: Review) -> Found:
-    for before, now in itertools.pairwise(review.notes["pass"].get(0, [])):
-        is_same = now["order"] is not None and now["order"] == before["order"] and now["shuffles"]
-        if is_same and now["sampler"] == before["sampler"] == "DistributedSampler":
-            numbers = f"Pass {now['number']} over the data had the same order as pass {before['number']}."
-            return numbers, now
+def _no_set_epoch(review: Review) -> RuleResult:
+    for previous, current in itertools.pairwise(review.notes["pass"].get(0, [])):
+        is_same = (
+            current["order"] is not None and current["order"] == previous["order"] and current["shuffles"]
+        )
+        if is_same and current["sampler"] == previous["sampler"] == "DistributedSampler":
+            numbers = (
+                f"Pass {current['number']} over the data had the same order as pass {previous['number']}."
+            )
+            return numbers, current
     return None
 
 
 @mistake("08-uneven-batches", "Use a DistributedSampler, which pads to equal parts, or `with model.join():`.")
-def _uneven_inputs(review: Review) -> Found:
+def _uneven_inputs(review: Review) -> RuleResult:
     counts = {rank: note["num_batches"] for rank, note in sorted(review.newest("pass").items())}
     is_known = len(counts) == review.num_ranks and None not in counts.values()
     is_wrapped = review.first("model").get("wrapper") == "ddp"
     if not is_known or not is_wrapped or len(set(counts.values())) < 2 or review.newest("joins"):
         return None
-    words = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
-    message = f"Ranks have different numbers of batches in a pass: {words}. A rank with fewer leaves "
+    counts_text = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
+    message = f"Ranks have different numbers of batches in a pass: {counts_text}. A rank with fewer leaves "
     return f"{message}the others waiting in their all-reduce.", review.first("pass")
 
 
 @mistake("07-rank-0-alone", "Write it on rank 0 only: if dist.get_rank() == 0.")
-def _same_file(review: Review) -> Found:
+def _same_file(review: Review) -> RuleResult:
     writers: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
     for rank, notes in review.notes["file"].items():
         for note in notes:
@@ -256,7 +266,7 @@ def _same_file(review: Review) -> Found:
 
 
 @remark(None, "On GPUs, nn.SyncBatchNorm.convert_sync_batchnorm(model) computes them over all ranks.")
-def _small_batch_norm(review: Review) -> Found:
+def _small_batch_norm(review: Review) -> RuleResult:
     model, batch = review.first("model"), review.first("pass").get("batch_size")
     if review.num_ranks < 2 or not model.get("num_batch_norms") or batch is None or batch > SMALL_BATCH_NORM:
         return None
@@ -264,26 +274,35 @@ def _small_batch_norm(review: Review) -> Found:
 
 
 @remark("07-rank-0-alone", "Evaluate a part of the data on each rank, and sum the counts with all_reduce.")
-def _evaluates_alone(review: Review) -> Found:
+def _evaluates_alone(review: Review) -> RuleResult:
     changes = review.notes["mode"]
-    alone = [note for note in changes.get(0, ()) if not note["is_training"]]
-    others = any(not note["is_training"] for rank, notes in changes.items() if rank for note in notes)
-    took_s = [
+    evaluations = [note for note in changes.get(0, ()) if not note["is_training"]]
+    do_others_evaluate = any(
+        not note["is_training"] for rank, notes in changes.items() if rank for note in notes
+    )
+    durations_s = [
         after["at"] - before["at"]
         for before, after in itertools.pairwise(changes.get(0, ()))
         if after["is_training"] and not before["is_training"]
     ]
-    if review.num_ranks < 2 or not alone or others or max(took_s, default=0.0) < LONG_EVALUATION_S:
+    if (
+        review.num_ranks < 2
+        or not evaluations
+        or do_others_evaluate
+        or max(durations_s, default=0.0) < LONG_EVALUATION_S
+    ):
         return None
-    message = f"Only rank 0 evaluates, for up to {max(took_s):.1f} s; others wait in their next all-reduce."
-    return message, alone[0]
+    message = (
+        f"Only rank 0 evaluates, for up to {max(durations_s):.1f} s; others wait in their next all-reduce."
+    )
+    return message, evaluations[0]
 
 
 @remark(
     "04-global-batch",
     "If the learning rate was chosen for one GPU, multiply it by the number of ranks, and use a warm-up.",
 )
-def _rate_not_scaled(review: Review) -> Found:
+def _rate_not_scaled(review: Review) -> RuleResult:
     optimizer, number = review.first("optimizer"), review.num_ranks
     is_plain = optimizer.get("name") == "SGD" and review.first("model").get("wrapper") == "ddp"
     # If the script multiplies the rate by the number of ranks, the rate does not occur in its source.
@@ -300,7 +319,7 @@ def _rate_not_scaled(review: Review) -> Found:
     "To show the mean, all-reduce a copy of the loss and divide it by the number of ranks.",
     at_end=True,
 )
-def _shown_loss(review: Review) -> Found:
+def _shown_loss(review: Review) -> RuleResult:
     has_reduced = any(note.get("has_reduced") for notes in review.notes["end"].values() for note in notes)
     if has_reduced or {rank for rank, notes in review.notes["read"].items() if notes} != {0}:
         return None
@@ -311,10 +330,10 @@ def _shown_loss(review: Review) -> Found:
     ]
     if len(shares) < 2:
         return None
-    share, step, note = max(shares, key=lambda each: each[0])
+    share, step, note = max(shares, key=lambda item: item[0])
     is_part = not math.isclose(note["own"], note["value"], rel_tol=1e-6)
-    which = ", the sum of its backward passes," if is_part else ""
-    message = f"Rank 0 reads only its own loss: {note['own']:.4g}{which} at step {step:,}"
+    description = ", the sum of its backward passes," if is_part else ""
+    message = f"Rank 0 reads only its own loss: {note['own']:.4g}{description} at step {step:,}"
     message = f"{message}, while the mean over the ranks is {note['mean']:.4g}."
     return None if share < LOSS_DIFFERS else (message, note)
 
@@ -323,7 +342,7 @@ def _shown_loss(review: Review) -> Found:
     None,
     "Keep loss.detach() on the GPU, and read it only every few steps, so that the host can queue work ahead.",
 )
-def _reads_each_step(review: Review) -> Found:
+def _reads_each_step(review: Review) -> RuleResult:
     for note in review.newest("waits").values():
         number = note["num_steps"]
         if number >= STEPS_TO_READ and note["num"] >= READS_A_STEP * number:
@@ -338,18 +357,18 @@ def _reads_each_step(review: Review) -> Found:
     "Use these parameters in the loss, remove them, or pass find_unused_parameters=True to DDP.",
     at_end=True,
 )
-def _unused_parameters(review: Review) -> Found:
+def _unused_parameters(review: Review) -> RuleResult:
     names = next((note["unused"] for note in review.newest("end").values() if note.get("unused")), None)
     if names is None:
         return None
-    words = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"DDP waits for gradients of parameters that the loss does not use: {words}.", review.first(
+    names_text = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"DDP waits for gradients of parameters that the loss does not use: {names_text}.", review.first(
         "model"
     )
 
 
 @remark(None, "Update the weights with an optimizer of torch.optim, whose steps are counted.")
-def _no_steps(review: Review) -> Found:
+def _no_steps(review: Review) -> RuleResult:
     message = "No optimizer of torch.optim has made a step, so the page cannot show steps, losses, progress."
     return (message, review.first("model")) if review.newest("stepless") else None
 
@@ -359,7 +378,7 @@ def _no_steps(review: Review) -> Found:
     "Call this function last. Otherwise a rank that exits late can abort with an error.",
     at_end=True,
 )
-def _no_destroy(review: Review) -> Found:
+def _no_destroy(review: Review) -> RuleResult:
     ends = review.newest("end")
     is_left = all(note["status"] == spool.DONE and not note.get("is_destroyed") for note in ends.values())
     # If a library creates the group, the library also destroys it.

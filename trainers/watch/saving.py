@@ -44,17 +44,17 @@ class Saving:
         self._run = RunDirectory(recorder.run_dir)
         self._resume_step = resume_step
         self._is_loaded = False
-        self._saved_for = 0
+        self._saved_step = 0
         # The current pass over a loader: its iterator, and the random state before the iterator was created.
         self._iterator: Callable[[], Any] = lambda: None
-        self._at_pass: dict[str, Any] = {}
+        self._pass_random_state: dict[str, Any] = {}
         # After a load, until the pass has reached the save: the random states at its beginning and the save.
         self.pending: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._num_fetched = 0
 
     # Called by the script
 
-    def load(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    def load(self, objects: Mapping[str, Any]) -> dict[str, Any] | None:
         """Load the checkpoint of a resumed run into the given objects; return the other saved values.
 
         None if the run was not resumed.
@@ -69,19 +69,19 @@ class Saving:
         checkpoint_files.verify(self._run, step)
         folder = checkpoint_files.final_path(self._run, step)
         values = _read(folder / SCRIPT_VALUES)
-        own = _read(folder / f"rank_{max(0, self._recorder.rank)}.pt")
-        for name, value in given.items():
+        rank_state = _read(folder / f"rank_{max(0, self._recorder.rank)}.pt")
+        for name, value in objects.items():
             if name not in values:
-                there = ", ".join(sorted(values)) or "nothing"
+                names_text = ", ".join(sorted(values)) or "nothing"
                 raise CheckpointError(
-                    f"watch.load got {name}, but the checkpoint of step {step:,} has {there}"
+                    f"watch.load got {name}, but the checkpoint of step {step:,} has {names_text}"
                 )
             value.load_state_dict(values.pop(name))
-        self._recorder.continue_from(step, num_passes=own["num_passes"])
-        if own["at_pass"]:
-            self.pending = own["at_pass"], own["random"]
+        self._recorder.continue_from(step, num_passes=rank_state["num_passes"])
+        if rank_state["at_pass"]:
+            self.pending = rank_state["at_pass"], rank_state["random"]
         else:
-            _restore_random_state(own["random"])
+            _restore_random_state(rank_state["random"])
         return values
 
     def save(self, values: Mapping[str, Any]) -> None:
@@ -90,28 +90,30 @@ class Saving:
         if control is None or not self._is_loaded:
             return
         control.set(spool.SAVES, 1)
-        wanted = control.get(spool.SAVE_STEP)
-        if not self._saved_for < wanted <= recorder.step:
+        requested_step = control.get(spool.SAVE_STEP)
+        if not self._saved_step < requested_step <= recorder.step:
             return
-        self._saved_for = wanted
-        began, problem = time.perf_counter(), None
+        self._saved_step = requested_step
+        started_at, problem = time.perf_counter(), None
         try:
             self._write(recorder.step, values)
         except Exception as error:  # noqa: BLE001 - reported as a warning; a failed save must not end the script
             problem = checkpoint_files.root_cause(error)
-        took_s = round(time.perf_counter() - began, 4)
-        recorder.note("checkpoint", step=recorder.step, wanted=wanted, problem=problem, stall_s=took_s)
+        stall_s = round(time.perf_counter() - started_at, 4)
+        recorder.note(
+            "checkpoint", step=recorder.step, wanted=requested_step, problem=problem, stall_s=stall_s
+        )
 
     def _write(self, step: int, values: Mapping[str, Any]) -> None:
         recorder, folder = self._recorder, checkpoint_files.partial_path(self._run, step)
         folder.mkdir(exist_ok=True)
         is_within = self._iterator() is not None
-        own = {
+        rank_state = {
             "random": _random_state(),
-            "at_pass": self._at_pass if is_within else {},
+            "at_pass": self._pass_random_state if is_within else {},
             "num_passes": recorder.num_passes - is_within,
         }
-        torch.save(own, folder / f"rank_{recorder.rank}.pt")
+        torch.save(rank_state, folder / f"rank_{recorder.rank}.pt")
         if recorder.rank != 0:
             return
         state = {
@@ -119,9 +121,9 @@ class Saving:
             for name, value in values.items()
         }
         for name, value in state.items():
-            if (obstacle := _obstacle(value)) is not None:
+            if (part := _unloadable_part(value)) is not None:
                 raise CheckpointError(
-                    f"watch.save got {name} with {obstacle}; allowed: objects with state_dict(), "
+                    f"watch.save got {name} with {part}; allowed: objects with state_dict(), "
                     "tensors, numbers, texts, and lists, tuples, sets and dicts of them"
                 )
         progress = {
@@ -133,7 +135,7 @@ class Saving:
         checkpoint_files.require_space(
             self._run,
             step,
-            sum(each.numel() * each.element_size() for each in tensors_of(state)),
+            sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(state)),
             "stop" if recorder.control.get(spool.STOP_STEP) else "button",
             keep_last=config.keep_last_checkpoints if config.checkpoint_every_steps else None,
             best_step=None,
@@ -149,9 +151,9 @@ class Saving:
             _restore_random_state(self.pending[0])
             self._num_fetched = 0
         if self._is_loaded:
-            self._at_pass = _random_state()
+            self._pass_random_state = _random_state()
 
-    def follow(self, iterator: Any) -> None:
+    def set_iterator(self, iterator: Any) -> None:
         """Keep a weak reference to the pass's iterator: the pass is over when the iterator is freed."""
         if self._is_loaded:
             self._iterator = weakref.ref(iterator)
@@ -176,19 +178,19 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):
-        for each in value.values():
-            yield from tensors_of(each)
+        for element in value.values():
+            yield from tensors_of(element)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from tensors_of(each)
+        for element in value:
+            yield from tensors_of(element)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return found
+    values: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return values
 
 
-def _obstacle(value: Any) -> str | None:
+def _unloadable_part(value: Any) -> str | None:
     """Return the part of a value that cannot be loaded as data, as text, or None."""
     if hasattr(value, "to_local"):
         return "a tensor that is sharded over the ranks (gather it with get_model_state_dict)"
@@ -198,15 +200,15 @@ def _obstacle(value: Any) -> str | None:
         parts = list(value)
     else:
         return None if type(value) in _PLAIN else f"an object of the type {type(value).__name__}"
-    return next((found for part in parts if (found := _obstacle(part)) is not None), None)
+    return next((problem for part in parts if (problem := _unloadable_part(part)) is not None), None)
 
 
 def _random_state() -> dict[str, Any]:
     """Return the state of the generators of torch, Python, numpy and the current GPU."""
     state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
-        kind, keys, *others = numpy_random.get_state()
-        state["numpy"] = [str(kind), keys.tolist(), *others]
+        kind, keys, *remainder = numpy_random.get_state()
+        state["numpy"] = [str(kind), keys.tolist(), *remainder]
     if torch.cuda.is_initialized():
         state["cuda"] = torch.cuda.get_rng_state()
     return state

@@ -34,7 +34,7 @@ def begin(settings: Settings) -> None:
     global _settings
     _settings = settings
     guard.after_import("torch", _install)
-    _follow_children()
+    _wrap_process_start()
 
 
 def _install() -> None:
@@ -46,13 +46,13 @@ def _install() -> None:
             from trainers.watch.details import Details
 
             Details(_recorder).install()
-        sys.modules[BRIDGE] = _bridge(_recorder)
+        sys.modules[BRIDGE] = _make_bridge(_recorder)
     except Exception:  # noqa: BLE001 - an error here must not end the script
         print("Rankscope's hooks do not work with this torch; the script runs without them:", file=sys.stderr)
         traceback.print_exc()
 
 
-def _bridge(recorder: Any) -> ModuleType:
+def _make_bridge(recorder: Any) -> ModuleType:
     """Return the module in which the user's copy of `watch.py` finds its functions."""
     module = ModuleType(BRIDGE)
 
@@ -73,7 +73,7 @@ def _bridge(recorder: Any) -> ModuleType:
     return module
 
 
-def end(status: int, **about: Any) -> None:
+def end(status: int, **error_info: Any) -> None:
     """Record how the script ended in this process."""
     if _recorder is None:
         return
@@ -82,7 +82,7 @@ def end(status: int, **about: Any) -> None:
             status,
             is_destroyed=_recorder.is_group_destroyed,
             has_reduced=_recorder.has_reduced,
-            **about,
+            **error_info,
         )
 
 
@@ -94,18 +94,18 @@ def defer_signals() -> Iterator[None]:
     30 s later. Rank 0, which often fails at the same time, must first write the last steps of all ranks.
     Only the main thread can set handlers; one that was not set by Python cannot be restored and stays.
     """
-    arrived: set[int] = set()
-    before: dict[signal.Signals, Any] = {}
+    received: set[int] = set()
+    handlers: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not None:
-                before[number] = signal.signal(number, lambda caught, _: arrived.add(caught))
+                handlers[number] = signal.signal(number, lambda caught, _: received.add(caught))
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        for caught in sorted(arrived, reverse=True):  # SIGTERM first: SIGINT raises KeyboardInterrupt
+        for caught in sorted(received, reverse=True):  # SIGTERM first: SIGINT raises KeyboardInterrupt
             signal.raise_signal(caught)
 
 
@@ -139,7 +139,7 @@ def begin_in_child(settings: Settings) -> None:
         begin(settings)
 
 
-def _follow_children() -> None:
+def _wrap_process_start() -> None:
     process = multiprocessing.process.BaseProcess
     start = process.start
     if getattr(start, "is_watched", False):

@@ -20,13 +20,13 @@ class Settings:
         num_ranks: the number of ranks on each machine.
         resume_step: the checkpoint that `watch.load` loads; None: a new run.
         store: the file for the rendezvous of this machine's ranks; empty: the script's own rendezvous.
-        meeting: torchrun's MASTER_ADDR and MASTER_PORT; None: all ranks are on this machine.
+        master_address: torchrun's MASTER_ADDR and MASTER_PORT; None: all ranks are on this machine.
     """
 
     run_dir: Path
     code_dir: Path
     on_cpu: bool = False
     store: str = ""
-    meeting: tuple[str, str] | None = None
+    master_address: tuple[str, str] | None = None
     num_ranks: int = 1
     resume_step: int | None = None

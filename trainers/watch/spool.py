@@ -34,7 +34,7 @@ _ROW = struct.Struct(f"{len(Row._fields)}d")
 # Maximum size of a file of steps; then a new file begins, so that the reader can delete the old one.
 PART_BYTES = 4 * 2**20
 MAX_RANKS = 1024
-_MOST_NOTE_BYTES = 2**20
+_MAX_NOTE_BYTES = 2**20
 
 # Indices of the values that all ranks share; two values for each rank follow.
 ASKS, STOP_STEP, SAVES, SAVE_STEP = range(4)
@@ -97,36 +97,36 @@ class Control:
         """
         if not self.has_other_machines:
             return
-        for other in range(1, self._num_machines) if self._machine == 0 else (0,):
-            there = array("Q")
-            data = _read_from(self._path(other), 0)
-            there.frombytes(data[: len(data) - len(data) % 8])
-            if len(there) < len(self._numbers):
+        for other_machine in range(1, self._num_machines) if self._machine == 0 else (0,):
+            numbers = array("Q")
+            data = _read_from(self._path(other_machine), 0)
+            numbers.frombytes(data[: len(data) - len(data) % 8])
+            if len(numbers) < len(self._numbers):
                 continue  # the file does not exist yet
-            first, num_own = _COMMON + 2 * other * self._ranks_a_machine, 2 * self._ranks_a_machine
-            own = range(first, first + num_own)
-            for place in own if self._machine == 0 else (STOP_STEP, SAVE_STEP):
-                self._numbers[place] = there[place]
+            first, num_own = _COMMON + 2 * other_machine * self._ranks_a_machine, 2 * self._ranks_a_machine
+            indices = range(first, first + num_own)
+            for index in indices if self._machine == 0 else (STOP_STEP, SAVE_STEP):
+                self._numbers[index] = numbers[index]
         self._map.flush()
 
     def _path(self, machine: int) -> Path:
         return self._folder / (f"control_{machine}" if machine else "control")
 
-    def get(self, which: int) -> int:
+    def get(self, index: int) -> int:
         """Return one of the common numbers."""
-        return self._numbers[which]
+        return self._numbers[index]
 
-    def set(self, which: int, value: int) -> None:
+    def set(self, index: int, value: int) -> None:
         """Set one of the common numbers."""
-        self._numbers[which] = value
+        self._numbers[index] = value
 
-    def of_rank(self, rank: int, which: int) -> int:
+    def of_rank(self, rank: int, counter: int) -> int:
         """Return the value that a rank stored for a counter."""
-        return self._numbers[_COMMON + 2 * rank + which]
+        return self._numbers[_COMMON + 2 * rank + counter]
 
-    def set_of_rank(self, rank: int, which: int, value: int) -> None:
+    def set_of_rank(self, rank: int, counter: int, value: int) -> None:
         """Set the value of a counter for a rank."""
-        self._numbers[_COMMON + 2 * rank + which] = value
+        self._numbers[_COMMON + 2 * rank + counter] = value
 
     def newest_step(self, num_ranks: int) -> int:
         """Return the highest step count of all ranks."""
@@ -161,9 +161,9 @@ class SpoolWriter:
         _write_all(self._steps, rows.tobytes())
         if os.fstat(self._steps).st_size > PART_BYTES:
             self._part += 1
-            following = _append(self._folder / _steps_name(self._rank, self._part))
+            next_file = _append(self._folder / _steps_name(self._rank, self._part))
             os.close(self._steps)  # on NFS, closing the file writes the rest to the server
-            self._steps = following
+            self._steps = next_file
 
     def sync(self) -> None:
         """Make the appended records visible to other machines, if `syncs`."""
@@ -174,7 +174,7 @@ class SpoolWriter:
     def add_note(self, kind: str, **values: Any) -> None:
         """Append one note."""
         line = json.dumps({"kind": kind, **values}, default=str).encode()
-        if len(line) < _MOST_NOTE_BYTES:
+        if len(line) < _MAX_NOTE_BYTES:
             _write_all(self._notes, line + b"\n")
 
 

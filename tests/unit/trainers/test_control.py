@@ -46,5 +46,5 @@ def test_every_command_of_the_contract_is_answered(monkeypatch: pytest.MonkeyPat
     for save in ("save", "save_and_wait"):
         monkeypatch.setattr(control, save, lambda *_: True)
     with contextlib.suppress(Stopped):
-        control.obey(job, Command(name=name, learning_rate=0.5))
+        control.execute(job, Command(name=name, learning_rate=0.5))
     assert name in answered

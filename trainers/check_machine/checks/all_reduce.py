@@ -20,7 +20,7 @@ from trainers.engines.local.torchrun import (
 from trainers.files.json_files import read_json_lines
 from trainers.machine import lifeline
 
-FEWEST_RANKS = 2
+MIN_RANKS = 2
 # Duration, long enough to compare with the last check. The communication check is more precise.
 SECONDS_PER_SIZE = 0.15
 
@@ -32,7 +32,7 @@ def check_all_reduce(
     device: str,
     num_ranks: int,
     variables: Mapping[str, str],
-    patience: CancellableWait,
+    waiter: CancellableWait,
     limit_s: float,
 ) -> Outcome:
     """Run all-reduces of all sizes between the ranks, and check that every sum is correct.
@@ -45,13 +45,13 @@ def check_all_reduce(
     hint = hint_for(device, num_ranks)
     output, log = folder / "lines.jsonl", folder / "all_reduce.log"
     rendezvous = RendezvousFiles()
-    more = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
+    environment = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
     command = lifeline.bound(*torchrun_program(), *arguments)
     try:
-        exit_code = patience.run("the measurements", command, more, output, log, limit_s)
+        exit_code = waiter.run("the measurements", command, environment, output, log, limit_s)
     except TooLateError:
-        words = f"The ranks did not finish within {limit_s:.0f} s and were killed."
-        return Outcome.failed(words, hint, log=log_ends([log]))
+        message = f"The ranks did not finish within {limit_s:.0f} s and were killed."
+        return Outcome.failed(message, hint, log=log_ends([log]))
     finally:
         rendezvous.close()
     return judge(read_json_lines(output), exit_code, log_ends([log]), hint)
@@ -86,16 +86,16 @@ def judge(lines: list[dict[str, Any]], exit_code: int, log: str, hint: str) -> O
             return Outcome.failed(
                 f"The all-reduce failed: torchrun ended with exit code {exit_code}.", hint, log=log
             )
-        words = f"The all-reduce failed on rank {first['rank']}:"
-        return Outcome.failed(words, hint, said=str(first["error"]), log=log)
+        message = f"The all-reduce failed on rank {first['rank']}:"
+        return Outcome.failed(message, hint, detail=str(first["error"]), log=log)
     small, large = measured[0], measured[-1]
     values = (
         Value(name="bus bandwidth", value=large["bus_bytes_per_s"], unit="bytes/s"),
         Value(name="smallest message", value=small["time_s"], unit="s"),
     )
     backend = "NCCL" if large["backend"] == "nccl" else large["backend"]
-    words = (
+    message = (
         f"{large['num_ranks']} ranks over {backend}: every sum of {small['size_bytes'] / 1e3:.0f} kB to "
         f"{large['size_bytes'] / 1e6:.0f} MB is correct to the last bit."
     )
-    return Outcome.passed(words, values=values)
+    return Outcome.passed(message, values=values)

@@ -26,11 +26,11 @@ class Bench:
         limit_s: Maximum duration of a job.
     """
 
-    def __init__(self, folder: Path, devices: Devices, patience: CancellableWait, limit_s: float) -> None:
+    def __init__(self, folder: Path, devices: Devices, waiter: CancellableWait, limit_s: float) -> None:
         self.devices = devices
         self.job: Job | None = None
         self._folder = folder
-        self._patience = patience
+        self._waiter = waiter
         self._limit_s = limit_s
 
     def start(self, config: Config) -> Job:
@@ -47,17 +47,17 @@ class Bench:
             self.job.end()
             self.job = None
 
-    def failed(self, words: str, said: str = "") -> Outcome:
+    def failed(self, message: str, detail: str = "") -> Outcome:
         """End the job, and return a failure with the end of its logs.
 
         Args:
-            said: The job's own error, which is appended to the message.
+            detail: The job's own error, which is appended to the message.
         """
         job, log = self.job, ""
         self.done()
         if job is not None:
             log = job.log_end()
-        return Outcome.failed(words, REPORT_HINT, said=said, log=log)
+        return Outcome.failed(message, REPORT_HINT, detail=detail, log=log)
 
     def stop(self, job: Job) -> int:
         """Stop a job with a save, wait for its end, and return the step.
@@ -70,7 +70,7 @@ class Bench:
         status = job.wait_for_end()
         if status.state != "stopped":
             raise JobError(f"After Stop the run is {status.state}:", status.error or "")
-        if (fault := fault_of(job.run, step)) is not None:
+        if (fault := checkpoint_fault(job.run, step)) is not None:
             raise JobError("The run stopped, but its checkpoint is incomplete:", fault)
         return step
 
@@ -80,17 +80,17 @@ class Bench:
         Raises:
             CancelledError: If a user cancels the check.
         """
-        if (taken := self._new_gpu_user()) is not None:
-            return Outcome.not_checked(f"Skipped: {taken}.", GPUS_TAKEN_HINT)
+        if (gpu_user := self._new_gpu_user()) is not None:
+            return Outcome.not_checked(f"Skipped: {gpu_user}.", GPUS_TAKEN_HINT)
         try:
             return check()
         except JobError as error:
-            return self.failed(str(error), error.said)
+            return self.failed(str(error), error.detail)
 
     def _begin(self, run: RunDirectory, resume_step: int | None) -> Job:
         self.done()
         variables = self.devices.environment
-        self.job = Job(run, variables, self._patience, limit_s=self._limit_s, resume_step=resume_step)
+        self.job = Job(run, variables, self._waiter, limit_s=self._limit_s, resume_step=resume_step)
         return self.job
 
     def _new_gpu_user(self) -> str | None:
@@ -104,7 +104,7 @@ class Bench:
             return None
         deadline = time.monotonic() + TEARDOWN_S
         try:
-            self._patience.wait("free GPUs", lambda: self._gpu_user() is None, deadline)
+            self._waiter.wait("free GPUs", lambda: self._gpu_user() is None, deadline)
         except TooLateError:
             return self._gpu_user()
         return None
@@ -113,7 +113,7 @@ class Bench:
         return gpus.newly_occupied(self.devices, gpus.sample())
 
 
-def fault_of(run: RunDirectory, step: int) -> str | None:
+def checkpoint_fault(run: RunDirectory, step: int) -> str | None:
     """Return the fault of a step's checkpoint, or None."""
-    found = next((item for item in run.list_checkpoints() if item.step == step), None)
-    return f"step {step:,} has no checkpoint" if found is None else manifests.find_fault(found)
+    checkpoint = next((item for item in run.list_checkpoints() if item.step == step), None)
+    return f"step {step:,} has no checkpoint" if checkpoint is None else manifests.find_fault(checkpoint)

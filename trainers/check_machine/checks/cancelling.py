@@ -42,7 +42,7 @@ class CancellableWait:
         if self.is_cancelled:
             raise CancelledError
 
-    def wait(self, what: str, is_true: Callable[[], Result | None], deadline: float) -> Result:
+    def wait(self, description: str, is_true: Callable[[], Result | None], deadline: float) -> Result:
         """Return the result of `is_true` as soon as it is truthy.
 
         Args:
@@ -58,12 +58,12 @@ class CancellableWait:
             if value:
                 return value
             if time.monotonic() > deadline:
-                raise TooLateError(what)
+                raise TooLateError(description)
             time.sleep(POLL_S)
 
     def run(
         self,
-        what: str,
+        description: str,
         command: Sequence[str],
         variables: Mapping[str, str],
         output: Path,
@@ -97,7 +97,7 @@ class CancellableWait:
             return process.poll() is not None
 
         try:
-            self.wait(what, has_ended, time.monotonic() + limit_s)
+            self.wait(description, has_ended, time.monotonic() + limit_s)
         finally:
             tree.kill()
             process.wait()

@@ -12,7 +12,7 @@ from trainers.machine.hardware import VisibleGpu
 Kind = Literal["cuda", "cpu"]
 
 CPU_RANKS = 2
-MOST_GPUS = 8
+MAX_GPUS = 8
 # If the driver lists no processes (in a container), a GPU counts as busy when at least this share of its
 # memory is in use.
 UNSEEN_USE_SHARE = 0.05
@@ -28,13 +28,13 @@ class Devices:
 
     Attributes:
         uuids: UUIDs of the GPUs for CUDA_VISIBLE_DEVICES; empty for CPU ranks.
-        words: Text with the devices and the reason for the choice.
+        description: Text with the devices and the reason for the choice.
     """
 
     kind: Kind
     num_ranks: int
     uuids: tuple[str, ...] = ()
-    words: str
+    description: str
 
     @property
     def environment(self) -> dict[str, str]:
@@ -59,11 +59,11 @@ def sample(except_gpus: Collection[str] = ()) -> GpusNow:
     """
     free, in_use = [], []
     for gpu in hardware.visible_gpus():
-        why_not = "is reserved for another job" if gpu.uuid in except_gpus else _reason_in_use(gpu)
-        if why_not is None:
+        reason = "is reserved for another job" if gpu.uuid in except_gpus else _reason_in_use(gpu)
+        if reason is None:
             free.append(gpu)
         else:
-            in_use.append(f"{_gpu_label(gpu)} {why_not}")
+            in_use.append(f"{_gpu_label(gpu)} {reason}")
     return GpusNow(free=tuple(free), in_use=tuple(in_use))
 
 
@@ -82,14 +82,14 @@ def _reason_in_use(gpu: VisibleGpu) -> str | None:
         return "cannot be queried"
     if hardware.is_divided(gpu.handle):
         return "is in MIG mode, but its instances are unknown"
-    found = hardware.gpu_processes(gpu.handle)
-    if found is None:
+    gpu_processes = hardware.gpu_processes(gpu.handle)
+    if gpu_processes is None:
         return "does not report its users"
     # Ignore graphics processes: a desktop leaves enough memory, and often uses the only GPU.
-    if any(not process.draws for process in found):
+    if any(not process.draws for process in gpu_processes):
         return "is in use"
     used, total = hardware.memory_held_bytes(gpu.handle), hardware.read_gpu(gpu.handle).memory_total_bytes
-    if not found and used is not None and total and used > UNSEEN_USE_SHARE * total:
+    if not gpu_processes and used is not None and total and used > UNSEEN_USE_SHARE * total:
         return "has memory in use by a process that is not visible to this program"
     return None
 
@@ -98,48 +98,55 @@ def _gpu_label(gpu: VisibleGpu) -> str:
     """Return a GPU's name for display: its index; for a MIG instance the index of its GPU."""
     if not gpu.is_part or hardware.is_divided(gpu.handle):
         return f"GPU {gpu.index}"
-    whole = hardware.gpu_divided_into(gpu.uuid)
-    if whole is None:
+    parent_gpu = hardware.gpu_divided_into(gpu.uuid)
+    if parent_gpu is None:
         return "A MIG instance"
-    index, name = hardware.gpu_index(whole), hardware.read_gpu(whole).name
+    index, name = hardware.gpu_index(parent_gpu), hardware.read_gpu(parent_gpu).name
     return f"A MIG instance of GPU {'?' if index is None else index}" + (f" ({name})" if name else "")
 
 
-def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | None) -> Devices:
+def choose(requested: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | None) -> Devices:
     """Choose the devices of the jobs.
 
     Args:
-        wanted: `auto`, `cpu` or `cuda`.
+        requested: `auto`, `cpu` or `cuda`.
         num_ranks: None: all free GPUs, or two CPU ranks.
         why_no_gpu: Why torch cannot use the GPUs; None if it can.
 
     Raises:
         UnavailableError: If the requested devices are not available.
     """
-    whole = tuple(gpu for gpu in gpus.free if not gpu.is_part)
+    full_gpus = tuple(gpu for gpu in gpus.free if not gpu.is_part)
     # Use only one MIG instance, by one rank, because NCCL does not support several.
-    free = (whole[:MOST_GPUS] or gpus.free[:1]) if why_no_gpu is None else ()
-    if wanted == "cuda" and len(free) < (num_ranks or 1):
+    free = (full_gpus[:MAX_GPUS] or gpus.free[:1]) if why_no_gpu is None else ()
+    if requested == "cuda" and len(free) < (num_ranks or 1):
         raise UnavailableError(
             f"{_count_text(num_ranks or 1, 'GPU')} requested, but only {len(free)} can be used: "
             f"{why_no_gpu or ', '.join(gpus.in_use) or 'none was found'}"
         )
-    if wanted != "cpu" and free and len(free) >= (num_ranks or 1):
-        taken = free[: num_ranks or len(free)]
-        numbers = ", ".join(str(gpu.index) for gpu in taken)
-        words = f"{_count_text(len(taken), 'GPU')} ({numbers})"
+    if requested != "cpu" and free and len(free) >= (num_ranks or 1):
+        chosen = free[: num_ranks or len(free)]
+        numbers = ", ".join(str(gpu.index) for gpu in chosen)
+        description = f"{_count_text(len(chosen), 'GPU')} ({numbers})"
         if gpus.in_use:
-            words += f"; skipped: {', '.join(gpus.in_use)}"
-        return Devices(kind="cuda", num_ranks=len(taken), uuids=tuple(gpu.uuid for gpu in taken), words=words)
+            description += f"; skipped: {', '.join(gpus.in_use)}"
+        return Devices(
+            kind="cuda",
+            num_ranks=len(chosen),
+            uuids=tuple(gpu.uuid for gpu in chosen),
+            description=description,
+        )
     ranks = num_ranks or CPU_RANKS
-    words = _count_text(ranks, "CPU rank")
+    description = _count_text(ranks, "CPU rank")
     reason = why_no_gpu or ", ".join(gpus.in_use)
-    if wanted != "cpu" and free:
-        words += f", because that many were requested and only {_count_text(len(free), 'GPU')} can be used"
-        words += f": {reason}" if reason else ""
-    elif wanted != "cpu" and reason:
-        words += f", because no GPU can be used: {reason}"
-    return Devices(kind="cpu", num_ranks=ranks, words=words)
+    if requested != "cpu" and free:
+        description += (
+            f", because that many were requested and only {_count_text(len(free), 'GPU')} can be used"
+        )
+        description += f": {reason}" if reason else ""
+    elif requested != "cpu" and reason:
+        description += f", because no GPU can be used: {reason}"
+    return Devices(kind="cpu", num_ranks=ranks, description=description)
 
 
 def newly_occupied(devices: Devices, gpus: GpusNow) -> str | None:
@@ -150,5 +157,5 @@ def newly_occupied(devices: Devices, gpus: GpusNow) -> str | None:
     return ", ".join(gpus.in_use) or "a GPU of this check no longer responds"
 
 
-def _count_text(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count_text(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -57,7 +57,7 @@ class Nvidia:
         return Nvidia(num_cards=cards, problem=hardware.nvml_problem(), driver=driver, cuda=cuda)
 
 
-def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
+def ask_torch(variables: Mapping[str, str], waiter: CancellableWait) -> Probe:
     """Run a process with torch and read its report.
 
     Raises:
@@ -67,18 +67,18 @@ def ask_torch(variables: Mapping[str, str], patience: CancellableWait) -> Probe:
         output, errors = folder / "said.jsonl", folder / "errors.log"
         command = [sys.executable, *PROBE]
         try:
-            exit_code = patience.run("torch", command, variables, output, errors, PROBE_LIMIT_S)
+            exit_code = waiter.run("torch", command, variables, output, errors, PROBE_LIMIT_S)
         except TooLateError:
             return Probe(error=f"it did not report within {PROBE_LIMIT_S:.0f} s.")
         # Plugins may print and libraries may warn before and after the report.
-        answers = [line for line in read_json_lines(output) if "strategies" in line]
-        words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    if exit_code != 0 or not answers:
-        return Probe(error=words[-1] if words else f"it ended with exit code {exit_code}.")
-    found = answers[-1]
-    obstacle = found.pop("obstacle")
+        reports = [line for line in read_json_lines(output) if "strategies" in line]
+        error_lines = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if exit_code != 0 or not reports:
+        return Probe(error=error_lines[-1] if error_lines else f"it ended with exit code {exit_code}.")
+    report = reports[-1]
+    obstacle = report.pop("obstacle")
     values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
+        name: tuple(value) if isinstance(value, list) else value for name, value in report.items()
     }
     return Probe(**values, obstacle=None if obstacle is None else Obstacle(**obstacle))
 
@@ -94,29 +94,29 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> tuple[Outcome, str 
     """
     if probe.error is not None:
         hint = "Reinstall torch: pip install -r requirements.txt in this checkout's environment."
-        outcome = Outcome.failed("torch cannot be used at all:", hint, said=probe.error)
+        outcome = Outcome.failed("torch cannot be used at all:", hint, detail=probe.error)
         return outcome, "torch cannot be imported"
     wheel = f"torch {probe.torch}" + (f", built for CUDA {probe.cuda}" if probe.cuda else ", for CPUs only")
     if nvidia.num_cards == 0:
         return Outcome.skipped(f"This machine has no NVIDIA card; {wheel}."), None
     cards = f"{nvidia.num_cards} NVIDIA card{'' if nvidia.num_cards == 1 else 's'}"
     if nvidia.problem is not None:
-        words, hint = _NO_DRIVER.get(nvidia.problem, _NO_ANSWER)
-        return Outcome.failed(f"{cards}, but {words}.", hint), words
-    together = f"{cards}, driver {nvidia.driver}, which supports CUDA up to {nvidia.cuda}; {wheel}"
+        message, hint = _NO_DRIVER.get(nvidia.problem, _NO_ANSWER)
+        return Outcome.failed(f"{cards}, but {message}.", hint), message
+    versions_text = f"{cards}, driver {nvidia.driver}, which supports CUDA up to {nvidia.cuda}; {wheel}"
     if (obstacle := probe.obstacle) is not None:
-        return Outcome.failed(f"{together}.", obstacle.remedy, said=obstacle.reason), obstacle.reason
+        return Outcome.failed(f"{versions_text}.", obstacle.remedy, detail=obstacle.reason), obstacle.reason
     if probe.cuda is None:
         hint = f"Install a torch that was built for GPUs: {installation.torch_for_gpus()}."
-        return Outcome.failed(f"{together}.", hint), "torch was built for CPUs only"
+        return Outcome.failed(f"{versions_text}.", hint), "torch was built for CPUs only"
     if num_free == 0:
-        return Outcome.passed(f"{together}. The cards are in use, so they were not checked."), None
+        return Outcome.passed(f"{versions_text}. The cards are in use, so they were not checked."), None
     if probe.left_out:
-        why = f"this torch has no kernels for {', '.join(probe.left_out)}"
+        reason = f"this torch has no kernels for {', '.join(probe.left_out)}"
         hint = f"Install a torch that was built for this card: {installation.torch_for_gpus()}."
-        return Outcome.failed(f"{together}; {why}.", hint), None if probe.uuids else why
-    which = "the free card" if num_free == 1 else f"all {num_free} free cards"
-    return Outcome.passed(f"{together}. Torch can use {which}."), None
+        return Outcome.failed(f"{versions_text}; {reason}.", hint), None if probe.uuids else reason
+    cards_text = "the free card" if num_free == 1 else f"all {num_free} free cards"
+    return Outcome.passed(f"{versions_text}. Torch can use {cards_text}."), None
 
 
 # Message and remedy for each problem that NVML reports.

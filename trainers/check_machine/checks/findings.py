@@ -45,8 +45,8 @@ class Outcome:
 
     Attributes:
         words: The result, as a sentence.
-        said: External text after the words, such as an error or a driver's message. Private data is removed,
-            as in the log.
+        detail: External text after the words, such as an error or a driver's message. Private data is
+            removed, as in the log.
         hint: Remedy; empty if none is needed.
         values: Measured values.
         log: End of the processes' output; only for failures.
@@ -54,30 +54,30 @@ class Outcome:
 
     state: State = "waiting"
     words: str = ""
-    said: str = ""
+    detail: str = ""
     hint: str = ""
     values: tuple[Value, ...] = ()
     log: str = ""
 
     @staticmethod
-    def passed(words: str, *, values: tuple[Value, ...] = (), hint: str = "") -> Outcome:
+    def passed(message: str, *, values: tuple[Value, ...] = (), hint: str = "") -> Outcome:
         """Return a passed check."""
-        return Outcome(state="passed", words=words, values=values, hint=hint)
+        return Outcome(state="passed", words=message, values=values, hint=hint)
 
     @staticmethod
-    def failed(words: str, hint: str, *, said: str = "", log: str = "") -> Outcome:
+    def failed(message: str, hint: str, *, detail: str = "", log: str = "") -> Outcome:
         """Return a failed check with a remedy."""
-        return Outcome(state="failed", words=words, said=said, hint=hint, log=log)
+        return Outcome(state="failed", words=message, detail=detail, hint=hint, log=log)
 
     @staticmethod
-    def not_checked(words: str, hint: str = "") -> Outcome:
+    def not_checked(message: str, hint: str = "") -> Outcome:
         """Return a check that could not be run."""
-        return Outcome(state="not_checked", words=words, hint=hint)
+        return Outcome(state="not_checked", words=message, hint=hint)
 
     @staticmethod
-    def skipped(words: str) -> Outcome:
+    def skipped(message: str) -> Outcome:
         """Return a check that does not apply to this machine."""
-        return Outcome(state="skipped", words=words)
+        return Outcome(state="skipped", words=message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +95,10 @@ class Finding(Outcome):
     compared: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding as JSON values, with `said` appended to the words."""
-        found = asdict(self)
-        del found["said"]
-        return found
+        """Return the finding as JSON values, with `detail` appended to the words."""
+        content = asdict(self)
+        del content["detail"]
+        return content
 
 
 def all_passed(findings: Sequence[Finding]) -> bool:
@@ -109,11 +109,11 @@ def all_passed(findings: Sequence[Finding]) -> bool:
 def summary(findings: Sequence[Finding]) -> str:
     """Summarize all checks in a sentence."""
     count = {state: sum(finding.state == state for finding in findings) for state in ("passed", "failed")}
-    open_ones = sum(finding.state in ("not_checked", "cancelled") for finding in findings)
+    num_not_checked = sum(finding.state in ("not_checked", "cancelled") for finding in findings)
     skipped = sum(finding.state == "skipped" for finding in findings)
     parts = [f"{count['passed']} passed"]
     parts += [f"{count['failed']} failed"] if count["failed"] else []
-    parts += [f"{open_ones} could not be checked"] if open_ones else []
+    parts += [f"{num_not_checked} could not be checked"] if num_not_checked else []
     parts += [f"{skipped} skipped because they do not apply"] if skipped else []
     return f"Of {len(findings)} checks {', '.join(parts)}."
 
@@ -139,12 +139,12 @@ def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_compa
 
 def _largest_change(values: Sequence[Value], last: Mapping[str, Any]) -> str:
     """Describe the measured value with the largest change; empty if the change is small."""
-    before = {value.get("name"): value.get("value") for value in last.get("values", [])}
+    last_values = {value.get("name"): value.get("value") for value in last.get("values", [])}
     changes = []
     for value in values:
-        known = _positive(before.get(value.name))
-        if value.is_compared and value.unit in MORE_IS_FASTER and known is not None and value.value > 0:
-            ratio = value.value / known
+        last_value = _positive(last_values.get(value.name))
+        if value.is_compared and value.unit in MORE_IS_FASTER and last_value is not None and value.value > 0:
+            ratio = value.value / last_value
             changes.append((max(ratio, 1 / ratio), (ratio > 1) == MORE_IS_FASTER[value.unit], value.name))
     factor, is_faster, name = max(changes, default=(1.0, True, ""))
     if factor < NOTEWORTHY_FACTOR:

@@ -27,11 +27,11 @@ Result = TypeVar("Result")
 
 
 class JobError(Exception):
-    """A job failed; `said` is the job's own error."""
+    """A job failed; `detail` is the job's own error."""
 
-    def __init__(self, words: str, said: str = "") -> None:
-        super().__init__(words)
-        self.said = said
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
 
 
 class Job:
@@ -45,13 +45,13 @@ class Job:
         self,
         run: RunDirectory,
         variables: Mapping[str, str],
-        patience: CancellableWait,
+        waiter: CancellableWait,
         *,
         limit_s: float,
         resume_step: int | None = None,
     ) -> None:
         self.run = run
-        self._patience = patience
+        self._waiter = waiter
         self._limit_s = limit_s
         self._deadline = time.monotonic() + limit_s
         self._events: list[Event] = []
@@ -80,10 +80,10 @@ class Job:
 
     def events(self, kind: str) -> list[Event]:
         """Return the events of this kind that this start of the run has written so far."""
-        before = -1
-        while self._offset != before:
-            before = self._offset
-            batch, self._offset = events.read(self.run.events, before)
+        previous_offset = -1
+        while self._offset != previous_offset:
+            previous_offset = self._offset
+            batch, self._offset = events.read(self.run.events, previous_offset)
             self._events += batch
         return [event for event in self._events if event["kind"] == kind]
 
@@ -103,15 +103,15 @@ class Job:
             JobError: If it is refused or not answered.
             CancelledError: If a user cancels the check.
         """
-        asked = self.run.append_command(name, **arguments)
+        command_id = self.run.append_command(name, **arguments)
 
-        def answer() -> Event | None:
-            return next((event for event in self.events("command") if event["id"] == asked), None)
+        def find_answer() -> Event | None:
+            return next((event for event in self.events("command") if event["id"] == command_id), None)
 
-        found = self._wait(f"an answer to {name}", answer)
-        if not found["accepted"]:
-            raise JobError(f"The job refused the command {name}:", found["message"])
-        return found
+        answer_event = self._wait(f"an answer to {name}", find_answer)
+        if not answer_event["accepted"]:
+            raise JobError(f"The job refused the command {name}:", answer_event["message"])
+        return answer_event
 
     def wait_for_checkpoint(self, step: int) -> Event:
         """Wait for the event of a step's checkpoint, and return it.
@@ -121,10 +121,10 @@ class Job:
             CancelledError: If a user cancels the check.
         """
 
-        def saved() -> Event | None:
+        def find_event() -> Event | None:
             return next((event for event in self.events("checkpoint") if event["step"] == step), None)
 
-        return self._wait(f"the checkpoint of step {step:,}", saved)
+        return self._wait(f"the checkpoint of step {step:,}", find_event)
 
     def wait_for_end(self) -> Status:
         """Wait until the job ends, and return its final status.
@@ -140,11 +140,15 @@ class Job:
         """Return the pid of a rank, the oldest process that writes to its log; None if not visible."""
         log = self.run.rank_log(rank)
         try:
-            below = psutil.Process(self._process.pid).children(recursive=True)
+            descendants = psutil.Process(self._process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return None
-        ours = [child for child in below if processes.output_of(child.pid) == log]
-        return min(ours, key=lambda child: (child.create_time(), child.pid)).pid if ours else None
+        rank_processes = [child for child in descendants if processes.output_of(child.pid) == log]
+        return (
+            min(rank_processes, key=lambda child: (child.create_time(), child.pid)).pid
+            if rank_processes
+            else None
+        )
 
     def end(self) -> list[int]:
         """Kill all processes of the job; return the pids of survivors."""
@@ -158,19 +162,23 @@ class Job:
         """Return the ends of all its logs, for a bug report."""
         return log_ends(sorted(self.run.logs.glob("*.log")))
 
-    def _wait(self, what: str, is_true: Callable[[], Result | None], *, may_end: bool = False) -> Result:
+    def _wait(
+        self, description: str, is_true: Callable[[], Result | None], *, may_end: bool = False
+    ) -> Result:
         def poll() -> Result | None:
             self._tree.update()
             has_ended = self._process.poll() is not None
-            found = is_true()
-            if not found and has_ended and not may_end:
-                raise JobError(f"The job ended before {what}:", self._end_reason())
-            return found
+            result = is_true()
+            if not result and has_ended and not may_end:
+                raise JobError(f"The job ended before {description}:", self._end_reason())
+            return result
 
         try:
-            return self._patience.wait(what, poll, self._deadline)
+            return self._waiter.wait(description, poll, self._deadline)
         except TooLateError:
-            raise JobError(f"The job hung and was killed: waited {self._limit_s:g} s for {what}.") from None
+            raise JobError(
+                f"The job hung and was killed: waited {self._limit_s:g} s for {description}."
+            ) from None
 
     def _end_reason(self) -> str:
         status = liveness.read_status(self.run)
@@ -182,13 +190,13 @@ def log_ends(paths: list[Path]) -> str:
 
     Incomplete lines are omitted, because removing private data would not recognise a part of a path or name.
     """
-    found = []
+    sections = []
     for path in paths:
         try:
             with open_plain(path) as file:
-                begin = file.seek(0, os.SEEK_END) - LOG_END_BYTES
-                if begin > 0:
-                    file.seek(begin - 1)
+                start = file.seek(0, os.SEEK_END) - LOG_END_BYTES
+                if start > 0:
+                    file.seek(start - 1)
                     file.readline()
                 else:
                     file.seek(0)
@@ -196,5 +204,5 @@ def log_ends(paths: list[Path]) -> str:
         except (OSError, ValueError):
             continue
         if text:
-            found.append(f"--- {path.name}\n{text}")
-    return "\n".join(found)
+            sections.append(f"--- {path.name}\n{text}")
+    return "\n".join(sections)

@@ -31,20 +31,20 @@ def _strategies() -> list[dict[str, Any]]:
     for package in ("trainers.models", "trainers.datasets", "trainers.strategies"):
         registry.discover(package)
     networks = [(dataset, model, _network(dataset, model)) for dataset, model in CANDIDATES]
-    found = []
+    strategies = []
     for strategy in catalog.ordered_strategies():
-        fitting = [
+        trainable = [
             (dataset, model) for dataset, model, network in networks if strategy.why_not(network) is None
         ]
-        found.append(
+        strategies.append(
             {
                 "name": strategy.name,
                 "label": strategy.label,
                 "ranks_per_replica": strategy.ranks_per_replica,
-                "trains": fitting[0] if fitting else None,
+                "trains": trainable[0] if trainable else None,
             }
         )
-    return found
+    return strategies
 
 
 def _network(dataset: str, model: str) -> torch.nn.Module:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from trainers.check_machine.checks.bench import Bench, fault_of
+from trainers.check_machine.checks.bench import Bench, checkpoint_fault
 from trainers.check_machine.checks.devices import Devices
 from trainers.check_machine.checks.findings import Outcome, Value
 from trainers.contract import config as config_module
@@ -42,7 +42,7 @@ class DdpChecks:
         self._run: RunDirectory | None = None
         self._saved_step: int | None = None
         self._stopped_step: int | None = None
-        self._disturbed: list[Losses] = []
+        self._interrupted_losses: list[Losses] = []
 
     def checkpoint(self) -> Outcome:
         """Start the run, and save a checkpoint during training."""
@@ -50,17 +50,17 @@ class DdpChecks:
         job = self._bench.start(ddp_config(self._bench.devices))
         self._run = job.run
         job.wait_for_step(NUM_STEPS)
-        began_s = time.monotonic() - started
+        start_s = time.monotonic() - started
         saved = job.wait_for_checkpoint(job.ask("checkpoint")["step"])
-        if (fault := fault_of(job.run, saved["step"])) is not None:
+        if (fault := checkpoint_fault(job.run, saved["step"])) is not None:
             return self._bench.failed("The checkpoint is incomplete:", fault)
         self._saved_step = saved["step"]
         values = (
-            Value(name=f"start to step {NUM_STEPS:,}", value=began_s, unit="s"),
+            Value(name=f"start to step {NUM_STEPS:,}", value=start_s, unit="s"),
             Value(name="training paused", value=saved["stall_s"], unit="s", is_compared=False),
         )
-        words = f"Saved at step {saved['step']:,} during training, and every file is complete."
-        return Outcome.passed(words, values=values)
+        message = f"Saved at step {saved['step']:,} during training, and every file is complete."
+        return Outcome.passed(message, values=values)
 
     def kill(self) -> Outcome:
         """Kill a rank with SIGKILL; check that the run names it and that no process remains."""
@@ -72,20 +72,22 @@ class DdpChecks:
         if pid is None:
             return Outcome.not_checked("This system does not show the processes of the ranks.")
         os.kill(pid, signal.SIGKILL)
-        killed = time.monotonic()
+        killed_at = time.monotonic()
         status = job.wait_for_end()
-        took_s = time.monotonic() - killed
-        self._disturbed.append(job.losses)
+        elapsed_s = time.monotonic() - killed_at
+        self._interrupted_losses.append(job.losses)
         error = (job.events("error") or [{}])[-1]
         if status.state != "failed" or (error.get("code"), error.get("rank")) != ("rank_killed", rank):
             return self._bench.failed(
                 f"Rank {rank} was killed, but the run reports:", status.error or status.state
             )
-        if left := job.end():
-            return self._bench.failed(f"{len(left)} processes of the job could not be killed.")
+        if survivors := job.end():
+            return self._bench.failed(f"{len(survivors)} processes of the job could not be killed.")
         self._bench.done()
-        words = f"Rank {rank} was killed (SIGKILL): reported after {took_s:.1f} s, and no process remained."
-        return Outcome.passed(words, values=(Value(name="kill to end", value=took_s, unit="s"),))
+        message = (
+            f"Rank {rank} was killed (SIGKILL): reported after {elapsed_s:.1f} s, and no process remained."
+        )
+        return Outcome.passed(message, values=(Value(name="kill to end", value=elapsed_s, unit="s"),))
 
     def resume(self) -> Outcome:
         """Resume from the checkpoint."""
@@ -105,14 +107,14 @@ class DdpChecks:
         job = self._bench.job
         if job is None:
             return Outcome.not_checked("There is no job to stop.")
-        asked = time.monotonic()
+        stopped_at = time.monotonic()
         step = self._bench.stop(job)
-        took_s = time.monotonic() - asked
-        self._disturbed.append(job.losses)
+        elapsed_s = time.monotonic() - stopped_at
+        self._interrupted_losses.append(job.losses)
         self._stopped_step = step
         self._bench.done()
-        words = f"Stopped at step {step:,} and saved; the last process ended after {took_s:.1f} s."
-        return Outcome.passed(words, values=(Value(name="Stop to end", value=took_s, unit="s"),))
+        message = f"Stopped at step {step:,} and saved; the last process ended after {elapsed_s:.1f} s."
+        return Outcome.passed(message, values=(Value(name="Stop to end", value=elapsed_s, unit="s"),))
 
     def exact(self) -> Outcome:
         """Train without interruption, and compare all losses and weights bit by bit."""
@@ -123,25 +125,25 @@ class DdpChecks:
         status = job.wait_for_end()
         if status.state != "finished":
             return self._bench.failed(f"The undisturbed run is {status.state}:", status.error or "")
-        if (fault := fault_of(job.run, step)) is not None:
+        if (fault := checkpoint_fault(job.run, step)) is not None:
             return self._bench.failed("The checkpoint of the undisturbed run is incomplete:", fault)
         self.losses = job.losses
-        if (different := first_difference(self.losses, self._disturbed)) is not None:
-            return self._bench.failed(f"The loss of the resumed run differs at step {different:,}.")
+        if (differing_step := first_difference(self.losses, self._interrupted_losses)) is not None:
+            return self._bench.failed(f"The loss of the resumed run differs at step {differing_step:,}.")
         if weights_digest(job.run, step) != weights_digest(self._run, step):
             return self._bench.failed(f"The losses are equal, but the weights of step {step:,} differ.")
         self._bench.done()
-        words = (
+        message = (
             f"All losses, and the weights of step {step:,}, equal those of an uninterrupted run bit by bit."
         )
-        return Outcome.passed(words)
+        return Outcome.passed(message)
 
 
-def first_difference(undisturbed: Losses, others: list[Losses]) -> int | None:
+def first_difference(undisturbed: Losses, interrupted: list[Losses]) -> int | None:
     """Return the first step at which a loss differs in any bit from the undisturbed run's, or None."""
     steps = [
         step
-        for losses in others
+        for losses in interrupted
         for step, loss in losses.items()
         if step in undisturbed and loss != undisturbed[step]
     ]
@@ -157,7 +159,7 @@ def weights_digest(run: RunDirectory, step: int) -> str:
 DATASET, MODEL = "digits", "vit"
 BATCH_PER_RANK = 4
 NEVER = 10**9
-_USUAL = {
+_COMMON_FIELDS = {
     "num_epochs": 100_000,
     "seed": 0,
     # Fields for bit-identical results, also on GPUs.
@@ -172,7 +174,7 @@ def ddp_config(devices: Devices, *, max_steps: int | None = None) -> Config:
     """Return the configuration of the DDP jobs."""
     values = {"dataset": DATASET, "model": MODEL, "batch_size": BATCH_PER_RANK, "max_steps": max_steps}
     return config_module.parse(
-        _USUAL | values | {"nproc_per_node": devices.num_ranks, "device": devices.kind}
+        _COMMON_FIELDS | values | {"nproc_per_node": devices.num_ranks, "device": devices.kind}
     )
 
 
@@ -184,7 +186,7 @@ def strategy_config(strategy: Strategy, devices: Devices, num_ranks: int) -> Con
     """
     dataset, model = strategy["trains"]
     config = config_module.parse(
-        _USUAL
+        _COMMON_FIELDS
         | {
             "dataset": dataset,
             "model": model,
@@ -218,7 +220,7 @@ def can_compare(strategy: Strategy) -> bool:
 # Number of steps to compare: later losses differ because rounding differences accumulate.
 STEPS_COMPARED = 10
 # Tolerance: losses start at about 2.3, and rounding differences are far smaller.
-MOST_DIFFERENCE = 0.01
+MAX_DIFFERENCE = 0.01
 
 
 def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outcome:
@@ -242,25 +244,26 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
     started = time.monotonic()
     job = bench.start(strategy_config(strategy, bench.devices, num_ranks))
     job.wait_for_step(NUM_STEPS)
-    began_s = time.monotonic() - started
+    start_s = time.monotonic() - started
     step = bench.stop(job)
     losses = job.losses
     if any(loss is None or not math.isfinite(loss) for loss in losses.values()):
         return bench.failed("A loss became infinite or NaN.")
-    apart = largest_difference(losses, ddp_losses) if can_compare(strategy) else None
-    if apart is not None and apart > MOST_DIFFERENCE:
+    difference = largest_difference(losses, ddp_losses) if can_compare(strategy) else None
+    if difference is not None and difference > MAX_DIFFERENCE:
         return bench.failed(
-            f"The first losses differ from DDP's losses by up to {apart:.2g}, more than rounding can explain."
+            f"The first losses differ from DDP's losses by up to {difference:.2g}, more than "
+            "rounding can explain."
         )
     bench.done()
-    values = [Value(name=f"start to step {NUM_STEPS:,}", value=began_s, unit="s")]
-    as_ddp = ""
-    if apart is not None:
-        values.append(Value(name="difference from DDP's losses", value=apart, unit="loss"))
-        as_ddp = " with DDP's losses"
+    values = [Value(name=f"start to step {NUM_STEPS:,}", value=start_s, unit="s")]
+    comparison_text = ""
+    if difference is not None:
+        values.append(Value(name="difference from DDP's losses", value=difference, unit="loss"))
+        comparison_text = " with DDP's losses"
     ranks = f"{num_ranks} rank{'' if num_ranks == 1 else 's'}"
     return Outcome.passed(
-        f"{ranks}: {step} steps{as_ddp}, stopped and saved completely.", values=tuple(values)
+        f"{ranks}: {step} steps{comparison_text}, stopped and saved completely.", values=tuple(values)
     )
 
 
@@ -268,5 +271,6 @@ def largest_difference(losses: Losses, ddp_losses: Losses) -> float | None:
     """Return the largest difference between the first losses; None if no step can be compared."""
     pairs = [(losses.get(step), ddp_losses.get(step)) for step in range(1, STEPS_COMPARED + 1)]
     return max(
-        (abs(one - other) for one, other in pairs if one is not None and other is not None), default=None
+        (abs(loss - ddp_loss) for loss, ddp_loss in pairs if loss is not None and ddp_loss is not None),
+        default=None,
     )

@@ -32,8 +32,8 @@ def add_adapters(network: Any, rank: int, *, offline: bool) -> None:
     if rank == 0:
         return
     peft = pretrained.import_peft(offline=offline)
-    known = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
-    layers = known.get(network.config.model_type, "all-linear")
+    targets_by_model_type = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+    layers = targets_by_model_type.get(network.config.model_type, "all-linear")
     config = peft.LoraConfig(r=rank, lora_alpha=ALPHA_PER_RANK * rank, target_modules=layers)
     with warnings.catch_warnings():
         # Ignore peft's warning that GPT-2 stores its matrices transposed, which peft handles.

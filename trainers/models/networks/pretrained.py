@@ -91,13 +91,13 @@ def declare_torchvision_operators() -> torch.library.Library | None:
 
     `functools.cache` keeps the library object alive, because its declarations vanish when it is collected.
     """
-    found = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
-    if found is None or not found.submodule_search_locations:
+    module_spec = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
+    if module_spec is None or not module_spec.submodule_search_locations:
         return None
-    folder = Path(next(iter(found.submodule_search_locations)))
+    folder = Path(next(iter(module_spec.submodule_search_locations)))
     try:
-        for compiled in folder.glob("_C.*"):
-            torch.ops.load_library(str(compiled))
+        for library_path in folder.glob("_C.*"):
+            torch.ops.load_library(str(library_path))
             return None
     except OSError as error:
         log.info("torchvision's operators are incompatible with this torch, but not needed: %s", error)
@@ -133,7 +133,7 @@ def model_folder(path: str, model: str) -> Path:
             f"pretrained_path is {path!r}, which is a file: set the path of its folder ({folder.parent})"
         )
     if not (folder / "config.json").is_file():
-        nearby = sorted(found.parent for found in folder.glob("*/config.json"))
+        nearby = sorted(config_path.parent for config_path in folder.glob("*/config.json"))
         hint = (
             f"Did you mean {nearby[0]}?"
             if nearby
@@ -153,10 +153,10 @@ def check_weights(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     files = [folder / "model.safetensors"]
     if index.is_file():
-        files = _parts_named_in(index)
+        files = _read_index(index)
     missing = [file.name for file in files if not file.is_file()]
     if missing:
-        pickled = sorted(found.name for kind in PICKLED_WEIGHTS for found in folder.glob(kind))
+        pickled = sorted(path.name for pattern in PICKLED_WEIGHTS for path in folder.glob(pattern))
         if pickled and not index.is_file():
             raise ValueError(
                 f"{folder} has its weights only as {pickled[0]}, which is refused, because loading such a "
@@ -175,15 +175,17 @@ def check_weights(folder: Path) -> None:
             raise ValueError(f"{file} is incomplete ({error}). Copy it again") from error
 
 
-def _parts_named_in(index: Path) -> list[Path]:
+def _read_index(index: Path) -> list[Path]:
     """Return the files that an index distributes weights over.
 
     Raises:
         ValueError: if the index names anything except files in its own folder.
     """
-    parts = _read_json(index).get("weight_map")
+    weight_map = _read_json(index).get("weight_map")
     names = (
-        set(parts.values()) if isinstance(parts, dict) and all(_is_text(v) for v in parts.values()) else {""}
+        set(weight_map.values())
+        if isinstance(weight_map, dict) and all(_is_text(v) for v in weight_map.values())
+        else {""}
     )
     if not all(name == Path(name).name and name not in ("", "..") for name in names):
         raise ValueError(f"{index} names files outside of its folder. Copy the model again")
@@ -236,7 +238,7 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
             f"the model does not support {example.shape[1]} tokens: choose a smaller sequence_length"
         ) from error
     # Frozen parameters, such as those below adapters, are not part of the graph.
-    trained = [(name, each) for name, each in network.named_parameters() if each.requires_grad]
+    trained = [(name, weight) for name, weight in network.named_parameters() if weight.requires_grad]
     unused = [name for name, parameter in trained if parameter not in used]
     for name in unused:
         network.get_parameter(name).requires_grad_(False)
@@ -248,20 +250,20 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
 
 def _parameters_behind(output: Tensor) -> set[Tensor]:
     """Return the parameters that a backward pass would reach, by walking the autograd graph."""
-    found = set()
-    seen = set()
-    waiting: list[Any] = [output.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
+    parameters = set()
+    visited = set()
+    stack: list[Any] = [output.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if isinstance(parameter := getattr(node, "variable", None), Tensor):
-            found.add(parameter)
-        waiting += [before for before, _ in node.next_functions]
-    return found
+            parameters.add(parameter)
+        stack += [next_node for next_node, _ in node.next_functions]
+    return parameters
 
 
-def in_short(error: Exception) -> str:
+def shorten_error(error: Exception) -> str:
     """Return the message of an error, on one line and shortened to 300 characters."""
     return textwrap.shorten(library_error_text(error), 300, placeholder=" …")

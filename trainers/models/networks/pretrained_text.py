@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from trainers.data.dataset import DataSpec
-from trainers.models.networks.pretrained import import_transformers, in_short, model_folder, read_config
+from trainers.models.networks.pretrained import import_transformers, model_folder, read_config, shorten_error
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +85,13 @@ def load_tokenizer(path: str, model: str, *, offline: bool, is_padded: bool) -> 
             folder, local_files_only=True, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise ValueError(f"the tokenizer in {folder} cannot be read: {in_short(error)}") from error
-    fillers = [token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None]
-    if is_padded and not fillers:
+        raise ValueError(f"the tokenizer in {folder} cannot be read: {shorten_error(error)}") from error
+    padding_tokens = [
+        token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None
+    ]
+    if is_padded and not padding_tokens:
         raise ValueError(f"the tokenizer in {folder} has no padding token (pad_token)")
-    return HubTokenizer(tokenizer, padding=(fillers or [0])[0], adds_marks=is_padded)
+    return HubTokenizer(tokenizer, padding=(padding_tokens or [0])[0], adds_marks=is_padded)
 
 
 def transformers_config(folder: Path, model: str) -> dict[str, Any]:
@@ -129,7 +131,7 @@ def load(loader: Any, folder: Path, model: str) -> Any:
             output_loading_info=True,
         )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        raise ValueError(f"{model} cannot use the model in {folder}: {in_short(error)}") from error
+        raise ValueError(f"{model} cannot use the model in {folder}: {shorten_error(error)}") from error
     if network.main_input_name != "input_ids":
         raise ValueError(f"{model} reads text, but the model in {folder} takes {network.main_input_name}")
     if getattr(network, "pooler", None) is not None:
@@ -149,19 +151,20 @@ def check_tokens(spec: DataSpec, vocabulary_size: int, network: Any, folder: Pat
     Raises:
         ValueError: if two of these are incompatible; the message names them.
     """
-    num_known = network.get_input_embeddings().num_embeddings
-    if vocabulary_size > num_known:
+    num_embeddings = network.get_input_embeddings().num_embeddings
+    if vocabulary_size > num_embeddings:
         raise ValueError(
-            f"the tokenizer in {folder} has {vocabulary_size} tokens, but the model has only {num_known}. "
-            "Copy both from the same model"
+            f"the tokenizer in {folder} has {vocabulary_size} tokens, but the model has only "
+            f"{num_embeddings}. Copy both from the same model"
         )
     if spec.vocabulary_size != vocabulary_size:
         raise ValueError(
             f"the data set has {spec.vocabulary_size} tokens, but the model in {folder} has "
             f"{vocabulary_size}. This data set does not use the model's tokenizer: choose another data set"
         )
-    most = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-    if most is not None and spec.input_shape[0] > most:
+    max_length = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    if max_length is not None and spec.input_shape[0] > max_length:
         raise ValueError(
-            f"sequence_length is {spec.input_shape[0]}, but the model in {folder} reads at most {most} tokens"
+            f"sequence_length is {spec.input_shape[0]}, but the model in {folder} reads at most "
+            f"{max_length} tokens"
         )

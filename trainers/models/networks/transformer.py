@@ -11,12 +11,12 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
 
-WIDENING = 4
+MLP_EXPANSION = 4
 # Up to this length, plain matrix products are the fastest attention in bf16 on a CPU. Measured with 64 × 4
 # heads, for plain products, fp32 kernel and torch's bf16 kernel: 27, 43 and 100 ms at length 128; 103, 173
 # and 174 ms at 512; 607, 541 and 479 ms at 1,024. The memory of plain products grows with the square of the
 # length.
-LONGEST_PLAIN = 512
+MAX_PLAIN_LENGTH = 512
 
 
 class Block(nn.Module):
@@ -48,43 +48,41 @@ class Block(nn.Module):
         self.dense = Dense(width) if dense is None else dense
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Map (batch, length, width) to the same shape; `visible` is a (batch, 1, 1, length) bool mask."""
-        x = x + self.dropout(self._attend(self.attention_norm(x), visible))
-        widened: Tensor = x + self.dropout(self.dense(self.dense_norm(x)))
-        return widened
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map (batch, length, width) to the same shape; `mask` is a (batch, 1, 1, length) bool mask."""
+        x = x + self.dropout(self._attend(self.attention_norm(x), mask))
+        output: Tensor = x + self.dropout(self.dense(self.dense_norm(x)))
+        return output
 
-    def _attend(self, x: Tensor, visible: Tensor | None) -> Tensor:
+    def _attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         batch, length, _ = x.shape
         heads = self.query_key_value(x).view(batch, length, -1, 3, self.head_width)
         query, key, value = heads.permute(3, 0, 2, 1, 4)
-        mixed = attend(query, key, value, visible, is_causal=self.is_causal)
-        attended: Tensor = self.attention_out(mixed.transpose(1, 2).reshape(batch, length, -1))
-        return attended
+        attended = attend(query, key, value, mask, is_causal=self.is_causal)
+        output: Tensor = self.attention_out(attended.transpose(1, 2).reshape(batch, length, -1))
+        return output
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *, is_causal: bool) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, is_causal: bool) -> Tensor:
     """Return scaled dot-product attention; query, key and value are (batch, heads, length, head width).
 
     torch's fused kernel is not used in bf16 on a CPU, where its backward pass takes most of a step.
     """
     if query.device.type != "cpu" or query.dtype != torch.bfloat16:
-        return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=visible, is_causal=is_causal
-        )
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=is_causal)
     length = query.shape[-2]
-    if length > LONGEST_PLAIN:
+    if length > MAX_PLAIN_LENGTH:
         with torch.autocast("cpu", enabled=False):
             return functional.scaled_dot_product_attention(
-                query.float(), key.float(), value.float(), attn_mask=visible, is_causal=is_causal
+                query.float(), key.float(), value.float(), attn_mask=mask, is_causal=is_causal
             )
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
     if is_causal:
         scores = scores + scores.new_full((length, length), float("-inf")).triu(1)
-    if visible is not None:
-        scores = scores.masked_fill(~visible, float("-inf"))
-    mixed: Tensor = scores.softmax(-1) @ value
-    return mixed
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    output: Tensor = scores.softmax(-1) @ value
+    return output
 
 
 class Dense(nn.Module):
@@ -92,13 +90,13 @@ class Dense(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.dense_in = nn.Linear(width, WIDENING * width, bias=False)
-        self.dense_out = nn.Linear(WIDENING * width, width, bias=False)
+        self.dense_in = nn.Linear(width, MLP_EXPANSION * width, bias=False)
+        self.dense_out = nn.Linear(MLP_EXPANSION * width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (…, width) to the same shape."""
-        widened: Tensor = self.dense_out(functional.gelu(self.dense_in(x)))
-        return widened
+        output: Tensor = self.dense_out(functional.gelu(self.dense_in(x)))
+        return output
 
 
 def tensor_parallel_plan(blocks: nn.ModuleList) -> dict[str, ParallelStyle]:
@@ -111,11 +109,11 @@ def tensor_parallel_plan(blocks: nn.ModuleList) -> dict[str, ParallelStyle]:
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
     plan: dict[str, ParallelStyle] = {}
-    for number in range(len(blocks)):
-        plan[f"blocks.{number}.query_key_value"] = ColwiseParallel()
-        plan[f"blocks.{number}.attention_out"] = RowwiseParallel()
-        plan[f"blocks.{number}.dense.dense_in"] = ColwiseParallel()
-        plan[f"blocks.{number}.dense.dense_out"] = RowwiseParallel()
+    for index in range(len(blocks)):
+        plan[f"blocks.{index}.query_key_value"] = ColwiseParallel()
+        plan[f"blocks.{index}.attention_out"] = RowwiseParallel()
+        plan[f"blocks.{index}.dense.dense_in"] = ColwiseParallel()
+        plan[f"blocks.{index}.dense.dense_out"] = RowwiseParallel()
     return plan
 
 

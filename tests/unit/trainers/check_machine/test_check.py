@@ -99,7 +99,7 @@ def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyP
     on = devices.choose("auto", None, found, None)
     assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 2, ("GPU-a", "GPU-b"))
     assert on.environment["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
-    assert "skipped: GPU 2 is in use" in on.words
+    assert "skipped: GPU 2 is in use" in on.description
 
 
 def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
@@ -108,14 +108,16 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
     use_gpus(monkeypatch, USED)
     on = devices.choose("auto", None, devices.sample(), None)
     assert (on.kind, on.num_ranks) == ("cpu", 2)
-    assert on.words == "2 CPU ranks, because no GPU can be used: GPU 2 is in use"
+    assert on.description == "2 CPU ranks, because no GPU can be used: GPU 2 is in use"
     assert on.environment["CUDA_VISIBLE_DEVICES"] == "", "they see no GPU at all"
     broken = devices.choose("auto", None, GpusNow(free=(FREE,)), "the driver is too old")
-    assert broken.words == "2 CPU ranks, because no GPU can be used: the driver is too old"
-    assert devices.choose("auto", None, GpusNow(), None).words == "2 CPU ranks"
+    assert broken.description == "2 CPU ranks, because no GPU can be used: the driver is too old"
+    assert devices.choose("auto", None, GpusNow(), None).description == "2 CPU ranks"
     with_one = devices.choose("auto", 3, GpusNow(free=(FREE,), in_use=("GPU 2 is in use",)), None)
     assert with_one.kind == "cpu"
-    assert with_one.words.endswith("that many were requested and only 1 GPU can be used: GPU 2 is in use")
+    assert with_one.description.endswith(
+        "that many were requested and only 1 GPU can be used: GPU 2 is in use"
+    )
     with pytest.raises(ValueError, match="1 GPU requested, but only 0 can be used: GPU 2 is in use"):
         devices.choose("cuda", None, devices.sample(), None)
 
@@ -143,7 +145,7 @@ def test_gpus_to_be_left_alone_are_named_by_uuid(
 def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one_to_go(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, patience: CancellableWait
 ) -> None:
-    on = Devices(kind="cuda", num_ranks=1, uuids=("GPU-a",), words="")
+    on = Devices(kind="cuda", num_ranks=1, uuids=("GPU-a",), description="")
     checks = Bench(tmp_path, on, patience, limit_s=1.0)
     looks = iter([GpusNow(in_use=("GPU 0 is in use",)), GpusNow(free=(FREE,))])
     monkeypatch.setattr(devices, "sample", lambda: next(looks))
@@ -177,7 +179,7 @@ def test_driver_wheel_and_card_are_held_against_each_other(
 ) -> None:
     outcome, why_no_gpu = driver.judge(nvidia, probe, num_free=num_free)
     assert outcome.state == ("passed" if fits else "failed")
-    assert words in f"{outcome.words} {outcome.said}"
+    assert words in f"{outcome.words} {outcome.detail}"
     assert (why_no_gpu is None) == fits
     assert bool(outcome.hint) != fits, "what does not fit says what to do"
 
@@ -259,6 +261,6 @@ def test_measured_all_reduces_hold_and_whatever_went_wrong_does_not() -> None:
     assert [value.value for value in good.values] == [5e8, 2e-4]
     failed = all_reduce.judge([line(1_000), {"error": "NCCL error", "rank": 1}], 1, "log", "do")
     assert (failed.state, failed.hint, failed.log) == ("failed", "do", "log")
-    assert (failed.words, failed.said) == ("The all-reduce failed on rank 1:", "NCCL error")
+    assert (failed.words, failed.detail) == ("The all-reduce failed on rank 1:", "NCCL error")
     assert all_reduce.judge([], -9, "", "").state == "failed"
     assert all_reduce.judge([], 0, "", "").state == "failed", "nothing measured is nothing passed"

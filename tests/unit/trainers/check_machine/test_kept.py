@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from trainers.check_machine.check import Check, Wanted, is_any_run_live
+from trainers.check_machine.check import Check, CheckOptions, is_any_run_live
 from trainers.check_machine.checks import devices, disk, driver
 from trainers.check_machine.checks.cancelling import CancellableWait, CancelledError
 from trainers.check_machine.checks.devices import GpusNow
 from trainers.check_machine.checks.driver import Probe
 from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome
 from trainers.check_machine.checks.job import LOG_END_BYTES, log_ends
-from trainers.check_machine.scratch import alone, scratch
+from trainers.check_machine.scratch import exclusive_lock, work_folder
 from trainers.contract import config as config_module
 from trainers.contract import rundir
 from trainers.contract.check_files import MAX_STORED, CheckFiles
@@ -72,7 +72,7 @@ def test_on_a_full_disk_no_job_is_started_and_what_was_found_is_told(
 ) -> None:
     probe = Probe(torch="9.9", strategies=STRATEGIES)
     monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
-    check = Check(small_disk, Wanted(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    check = Check(small_disk, CheckOptions(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
     fill(small_disk)
     assert check.run() is False
     state = check.to_json()
@@ -93,14 +93,14 @@ def test_an_odd_error_in_one_check_is_a_finding_and_the_rest_goes_on(
 ) -> None:
     probe = Probe(torch="9.9", strategies=STRATEGIES)
     monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
-    monkeypatch.setattr("trainers.check_machine.check._last_like", lambda *_: None)
+    monkeypatch.setattr("trainers.check_machine.check._find_comparable", lambda *_: None)
 
     def odd(*_: object) -> Any:
         raise TypeError(f"odd at {Path.home()}/secret")
 
     monkeypatch.setattr(disk, "check_file_system", odd)
     monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
-    check = Check(tmp_path, Wanted(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    check = Check(tmp_path, CheckOptions(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
     assert check.run() is False
     (kept_one,) = CheckFiles(tmp_path).read()
     found = {item["id"]: item for item in kept_one["findings"]}
@@ -130,7 +130,7 @@ def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scru
     monkeypatch.setattr(driver, "ask_torch", ask_torch)
     monkeypatch.setattr(driver.Nvidia, "read", lambda: card)
     monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
-    wanted = Wanted(check_id="0" * 12, except_gpus=("GPU-1",))
+    wanted = CheckOptions(check_id="0" * 12, except_gpus=("GPU-1",))
     check = Check(tmp_path, wanted, patience, lambda *_: None)
     check.run()
     assert asked == ["GPU-0"]
@@ -206,10 +206,13 @@ def test_scratch_is_one_checks_alone_and_leftovers_of_a_killed_one_are_removed(t
     files = CheckFiles(tmp_path)
     files.work.mkdir(parents=True)
     (files.work / "left by a killed check").write_text("x")
-    with alone(files), scratch(files) as folder:
+    with exclusive_lock(files), work_folder(files) as folder:
         assert list(folder.iterdir()) == []
         (folder / "run").mkdir()
-        with pytest.raises(ValueError, match="a check of this machine is already running"), alone(files):
+        with (
+            pytest.raises(ValueError, match="a check of this machine is already running"),
+            exclusive_lock(files),
+        ):
             pass
         assert (folder / "run").is_dir(), "who is refused removes nothing of the other"
     assert [path.name for path in files.folder.iterdir()] == ["lock"]
@@ -219,7 +222,7 @@ def test_a_run_that_goes_on_is_noticed_and_the_scratch_folder_is_no_run(tmp_path
     run = rundir.create(tmp_path, config_module.parse({}))
     (tmp_path / "stray").write_text("no folder")
     files = CheckFiles(tmp_path)
-    with alone(files), scratch(files):
+    with exclusive_lock(files), work_folder(files):
         assert not is_any_run_live(tmp_path)
         lock = run.acquire_lock()
         assert is_any_run_live(tmp_path)

@@ -19,7 +19,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.forward import __main__ as program
 from trainers.forward import follower as follower_module
 from trainers.forward import state as state_module
-from trainers.forward.follower import Follower, only_follower
+from trainers.forward.follower import Follower, lock_follower
 
 
 @pytest.fixture(autouse=True)
@@ -95,9 +95,9 @@ def test_a_run_has_one_follower_for_each_tracker(
 ) -> None:
     monkeypatch.setattr(follower_module, "LOCK_WAIT_S", 0.1)
     run = mlflow_run(tmp_path, service, 3)
-    with only_follower(run, "mlflow") as first:
+    with lock_follower(run, "mlflow") as first:
         assert first and state_module.shown(run, "mlflow")["is_alive"]
-        with only_follower(run, "mlflow") as second, only_follower(run, "trackio") as other:
+        with lock_follower(run, "mlflow") as second, lock_follower(run, "trackio") as other:
             assert (second, other) == (False, True)
     assert not state_module.shown(run, "mlflow")["is_alive"]
 
@@ -110,7 +110,7 @@ def test_a_key_is_sent_only_to_the_service_of_the_environment(
         monkeypatch.setenv("MLFLOW_TRACKING_URI", own)
         monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
         service.authorizations.clear()
-        program.keep_keys_private("mlflow", run.read_config())
+        program.drop_foreign_keys("mlflow", run.read_config())
         assert follower_of(run).follow() and service.authorizations == {sent}
     written = "".join(path.read_text() for path in run.path.rglob("*") if path.is_file())
     assert "secret" not in written

@@ -139,9 +139,9 @@ def test_beside_such_a_card_the_others_train(monkeypatch: pytest.MonkeyPatch) ->
     assert devices.choose("auto", 0, 1).device == torch.device("cuda", 0)
     assert devices.choose("auto", 0, 2).device.type == "cpu", "two ranks would need it"
     monkeypatch.delenv(cuda_environment.VISIBLE)
-    devices.hold(torch.device("cuda", 0))
+    devices.set_gpu(torch.device("cuda", 0))
     with pytest.raises(ValueError, match="no kernels for NVIDIA Old"):
-        devices.hold(torch.device("cuda", 1))
+        devices.set_gpu(torch.device("cuda", 1))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_gpu_that_is_the_one_granted_is_held(monkeypatch: pytest.MonkeyPatch, 
     cuda = FakeCuda(monkeypatch, FIRST, SECOND)
     if visible is not None:
         monkeypatch.setenv(cuda_environment.VISIBLE, visible)
-    devices.hold(torch.device("cuda", 1))
+    devices.set_gpu(torch.device("cuda", 1))
     assert cuda.taken == [torch.device("cuda", 1)]
 
 
@@ -181,10 +181,10 @@ def test_another_gpu_than_the_one_granted_is_refused_in_words(monkeypatch: pytes
     monkeypatch.setenv(cuda_environment.VISIBLE, SECOND.uuid)
     words = f"assigned {SECOND.uuid}, but CUDA opened {FIRST.uuid}.*--no-standby"
     with pytest.raises(ValueError, match=words):
-        devices.hold(torch.device("cuda", 0))
+        devices.set_gpu(torch.device("cuda", 0))
     divided = replace(SECOND, is_divided=True)
     FakeCuda(monkeypatch, replace(FIRST, uuid="MIG-7"), divided)
-    devices.hold(torch.device("cuda", 0))  # a part of the GPU that was granted
+    devices.set_gpu(torch.device("cuda", 0))  # a part of the GPU that was granted
 
 
 def test_the_page_is_told_the_gpus_that_can_be_used_as_cuda_counts_them(

@@ -105,11 +105,11 @@ def test_cuda_graphs_and_fp16_are_refused_where_they_cannot_work(values: dict[st
     registry.discover_all()
     asked = {"compile": True, "nproc_per_node": 1, "cuda_graphs": True}
     config = Config(**asked | values)
-    problem = registry.strategies()[config.strategy].why_not_config(config)
+    problem = registry.strategies()[config.strategy].config_problem(config)
     assert problem is not None and "cuda_graphs" in problem and words in problem
-    assert registry.strategies()["ddp"].why_not_config(Config(**asked)) is None
+    assert registry.strategies()["ddp"].config_problem(Config(**asked)) is None
     pieces = Config(strategy="zero3", precision="fp16", nproc_per_node=2)
-    assert "bf16" in str(registry.strategies()["zero3"].why_not_config(pieces)), "ranks hold pieces"
+    assert "bf16" in str(registry.strategies()["zero3"].config_problem(pieces)), "ranks hold pieces"
 
 
 def test_schedule_of_a_run_that_ends_by_steps_goes_on_by_steps_on_other_ranks() -> None:

@@ -71,7 +71,7 @@ def test_every_rank_has_the_mean_in_the_order_of_the_ranks() -> None:
         rank.connect(there)
     for rank in ranks:
         rank.settle()
-    pieces = shared_all_reduce.PIECE_BYTES // 4
+    pieces = shared_all_reduce.CHUNK_BYTES // 4
     for size, kind in (
         (1, torch.float64), (7, torch.bfloat16), (pieces, torch.float32), (3 * pieces + 5, torch.float32),
         (3 * pieces + 5, torch.bfloat16),

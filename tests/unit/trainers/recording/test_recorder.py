@@ -57,7 +57,7 @@ def test_a_full_disk_is_a_warning_and_training_goes_on(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(recorder, "write_json_atomically", full)
-    control.obey(job, Command(name="record", num_steps=1))
+    control.execute(job, Command(name="record", num_steps=1))
     go_through(job.observer, 5)
     ((code, message),) = job.reporter.warnings
     assert code == "no_recording" and "the disk is full" in message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainers.watch import spool
-from trainers.watch.review import MOST_LOSSES, Review
+from trainers.watch.review import MAX_LOSSES, Review
 
 PASS = {
     "number": 1, "num_batches": 10, "num_samples": 640, "batch_size": 32, "sampler": "DistributedSampler",
@@ -19,13 +19,13 @@ def review_of(num_ranks: int, **notes: list[dict[str, Any]]) -> Review:
     review = Review(num_ranks)
     for kind, of_ranks in notes.items():
         for rank, note in enumerate(of_ranks):
-            review.take_note(rank, kind, dict(note))
+            review.add_note(rank, kind, dict(note))
     return review
 
 
 def codes(review: Review) -> list[str]:
     """Return the codes of the new findings."""
-    return [finding["code"] for finding in review.found()]
+    return [finding["code"] for finding in review.new_findings()]
 
 
 def test_all_ranks_on_one_gpu() -> None:
@@ -37,7 +37,7 @@ def test_all_ranks_on_one_gpu() -> None:
 
 def test_different_numbers_of_batches() -> None:
     uneven = [PASS, PASS | {"num_batches": 9}]
-    (finding,) = review_of(2, model=[MODEL] * 2, **{"pass": uneven}).found()
+    (finding,) = review_of(2, model=[MODEL] * 2, **{"pass": uneven}).new_findings()
     assert finding["code"] == "uneven_inputs" and "rank 1 has 9" in finding["message"]
     assert finding["line"] == 7
     assert codes(review_of(2, model=[MODEL] * 2, **{"pass": [PASS, PASS]})) == []
@@ -57,7 +57,7 @@ def test_a_group_that_a_library_begins_is_not_the_scripts_to_destroy() -> None:
     ends = [{"status": spool.DONE, "is_destroyed": False}] * 2
     for by_script in (True, False):
         review = review_of(2, end=ends, group=[{"by_script": by_script}] * 2)
-        found = [finding["code"] for finding in review.found(is_over=True)]
+        found = [finding["code"] for finding in review.new_findings(is_over=True)]
         assert found == (["no_destroy"] if by_script else [])
 
 
@@ -65,9 +65,9 @@ def test_replicas_that_an_average_makes_equal_are_a_remark_which_replaces_the_mi
     review = review_of(2, model=[MODEL | {"wrapper": "none"}] * 2)
     found = []
     for step, hashes, is_averaged in ((1, "ab", False), (40, "cc", True), (50, "de", False)):
-        review.take_fingerprints({"step": step, "is_averaged": is_averaged, "line": 8}, hashes)
-        review.take_step(max(step, 39), [1.0, 1.0])
-        found += review.found()
+        review.add_fingerprints({"step": step, "is_averaged": is_averaged, "line": 8}, hashes)
+        review.add_step(max(step, 39), [1.0, 1.0])
+        found += review.new_findings()
     assert [(each["code"], each["level"]) for each in found] == [
         ("replicas_differ", "mistake"), ("replicas_differ", "remark"),
     ]  # fmt: skip
@@ -77,12 +77,12 @@ def test_replicas_that_an_average_makes_equal_are_a_remark_which_replaces_the_mi
 def test_rank_0s_loss_is_found_in_a_long_script() -> None:
     """It is compared while the losses of its step are kept."""
     review = review_of(2)
-    for step in range(1, 3 * MOST_LOSSES):
+    for step in range(1, 3 * MAX_LOSSES):
         if step in (10, 20):
-            review.take_note(0, "read", {"step": step, "value": 1.0, "loss": 1.0, "line": 5})
-        review.take_step(step, [1.0, 2.0])
+            review.add_note(0, "read", {"step": step, "value": 1.0, "loss": 1.0, "line": 5})
+        review.add_step(step, [1.0, 2.0])
         assert step % 1000 or codes(review) == []
-    (finding,) = review.found(is_over=True)
+    (finding,) = review.new_findings(is_over=True)
     assert finding["code"] == "shown_loss" and "mean over the ranks is 1.5" in finding["message"]
 
 
@@ -99,7 +99,7 @@ def test_sgd_on_four_ranks_in_ddp_is_reminded_of_the_rate() -> None:
 
 def test_a_loss_that_is_read_from_the_gpu_in_each_step_is_a_remark_with_its_time() -> None:
     note = {"num": 50, "num_steps": 50, "waited_s": 0.2, "line": 3}
-    (finding,) = review_of(1, waits=[note]).found()
+    (finding,) = review_of(1, waits=[note]).new_findings()
     assert finding["code"] == "reads_each_step" and "waited 4.00 ms a step" in finding["message"]
     for other in (note | {"num": 5}, note | {"num_steps": 10}):
         assert codes(review_of(1, waits=[other])) == [], "now and then, or in the first steps"
@@ -107,18 +107,18 @@ def test_a_loss_that_is_read_from_the_gpu_in_each_step_is_a_remark_with_its_time
 
 def test_replicas_in_ddp_are_judged_after_a_further_step() -> None:
     review = review_of(2, model=[MODEL] * 2)
-    review.take_fingerprints({"step": 1, "is_averaged": False}, "ab")
-    review.take_step(1, [1.0, 1.0])
-    assert list(review.found(is_over=True)) == [], "unused parameters end DDP here"
-    review.take_step(2, [1.0, 1.0])
-    (finding,) = review.found(is_over=True)
+    review.add_fingerprints({"step": 1, "is_averaged": False}, "ab")
+    review.add_step(1, [1.0, 1.0])
+    assert list(review.new_findings(is_over=True)) == [], "unused parameters end DDP here"
+    review.add_step(2, [1.0, 1.0])
+    (finding,) = review.new_findings(is_over=True)
     assert finding["code"] == "replicas_differ" and "changed outside" in finding["message"]
 
 
 def test_unused_parameters_are_named() -> None:
     ends = [{"status": 2, "unused": [f"head.{number}" for number in range(7)]}]
     review = review_of(2, model=[MODEL | {"line": 3}] * 2, end=ends)
-    (finding,) = review.found(is_over=True)
+    (finding,) = review.new_findings(is_over=True)
     assert finding["code"] == "unused_parameters" and finding["line"] == 3
     assert "head.0" in finding["message"] and "and 2 more" in finding["message"]
 
@@ -128,6 +128,6 @@ def test_messages_are_those_of_a_pipeline_unless_the_ranks_have_replicas() -> No
     sharing = [MODEL | {"num_sharing": number} for number in (4, 2, 1)]
     over_all, of_stage, by_hand = (review_of(4, model=[model] * 4, messages=[{}]) for model in sharing)
     assert (over_all.is_split, of_stage.is_split, by_hand.is_split) == (False, True, True)
-    of_stage.take_fingerprints({"step": 1, "is_averaged": False}, "aabb")
-    by_hand.take_fingerprints({"step": 1, "is_averaged": False}, "aaaa")
+    of_stage.add_fingerprints({"step": 1, "is_averaged": False}, "aabb")
+    by_hand.add_fingerprints({"step": 1, "is_averaged": False}, "aaaa")
     assert of_stage.is_split and not by_hand.is_split

@@ -68,7 +68,7 @@ def passes(saving: Saving, loader: DataLoader[Tensor]) -> Iterator[Tensor]:
     """Iterate a loader with the calls of the hooks."""
     saving.begin_pass()
     iterator = iter(loader)
-    saving.follow(iterator)
+    saving.set_iterator(iterator)
     while True:
         saving.begin_fetch()
         try:
@@ -145,7 +145,7 @@ def test_between_two_passes_the_order_is_that_of_the_next_pass(run: RunDirectory
     saving.load({})
     saving.begin_pass()
     iterators.append(iter(loader))
-    saving.follow(iterators[-1])
+    saving.set_iterator(iterators[-1])
     assert len([*iterators[-1]]) == BATCHES
     saving.end_skipping(is_pass_over=True)
     Control(run.path).set(spool.SAVE_STEP, 1)
