@@ -154,8 +154,8 @@ class PlainText:
         if len(repeated) > CONTAINED_SHARE * len(validation_sentences):
             example = quoted(min(repeated, key=validation.index))
             message = (
-                f"{len(repeated):,} of {len(validation_sentences):,} sentences or lines at its end, which is kept "
-                f"for validation, are also in the training text, such as {example}."
+                f"{len(repeated):,} of {len(validation_sentences):,} sentences or lines at its end, which is "
+                f"kept for validation, are also in the training text, such as {example}."
             )
             hint = "The validation loss will be lower than for a new text. Remove what is repeated."
             problems.note(self._path.name, message, hint)
