@@ -28,7 +28,7 @@ from trainers.data.loading import Loader
 from trainers.data.micro_batches import ShardedBatches
 from trainers.evaluation import Evaluator
 from trainers.job import Job, SaveAnswers
-from trainers.machine import hardware, host
+from trainers.machine import host, nvml
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
@@ -322,7 +322,7 @@ def _report_warnings(config: Config, world: World, reporter: NullReporter) -> No
     if world.device.type == "cuda" and torch.version.hip is None:
         properties = torch.cuda.get_device_properties(world.device)
         capability = (properties.major, properties.minor)
-        precision_obstacle = hardware.precision_obstacle(config.precision, properties.name, capability)
+        precision_obstacle = nvml.precision_obstacle(config.precision, properties.name, capability)
         if precision_obstacle is not None:
             code = "tf32_idle" if config.precision == "tf32" else "bf16_emulated"
             reporter.warning(code, precision_obstacle.reason, precision_obstacle.remedy)

@@ -35,7 +35,7 @@ from benchmarks.gpu.job import Window
 from benchmarks.machine import Conditions
 from tests.harness import Launcher
 from trainers.data.own.cache import CACHE_VARIABLE
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 CHECKS: Mapping[str, tuple[str, Callable[[Bench], Found]]] = {
     "gpt": ("gpt", checks.speed),
@@ -51,7 +51,7 @@ FAILED = "failed"
 def main() -> None:
     """Run the selected checks, print and write the results; or print the reason why nothing is checked."""
     options = _options()
-    reason = why_skipped(options.device, torch.cuda.is_available(), hardware.num_gpus())
+    reason = why_skipped(options.device, torch.cuda.is_available(), nvml.num_gpus())
     if reason is not None:
         print(reason)
         _write(options.json, {"skipped": reason})

@@ -17,7 +17,7 @@ from trainers.contract.rundir import is_run_id
 from trainers.contract.status import LOCAL
 from trainers.engines import registry
 from trainers.engines.base import THIS_MACHINE, Capacity, Engine
-from trainers.machine import cuda_environment, facilities, hardware, processes
+from trainers.machine import cuda_environment, facilities, nvml, processes
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.processes import ProcessFacts
 
@@ -108,10 +108,10 @@ def restrict_to_usable_gpus(cache_file: Path | None) -> None:
 
     If the driver reports no GPUs, torch is not started.
     """
-    visible = hardware.visible_gpus()
+    visible = nvml.visible_gpus()
     if visible:
         divided = any(gpu.is_part for gpu in visible)
-        known = () if divided else hardware.all_uuids()
+        known = () if divided else nvml.all_uuids()
         answer = _answer(cache_file)
         for name in answer.get("left_out", ()):
             print(f"{name} is not used, because this build of torch does not support it.", flush=True)
@@ -162,7 +162,7 @@ def _machine() -> list[Any]:
     """Return the facts, other than files, that affect the answer: GPUs, driver, visible devices, boot."""
     boot = (facilities.read("/proc/sys/kernel/random/boot_id") or "").strip()
     named = [os.environ.get(name) for name in cuda_environment.OF_A_RUN]
-    return [hardware.all_uuids(), list(hardware.driver_versions()), named, boot]
+    return [nvml.all_uuids(), list(nvml.driver_versions()), named, boot]
 
 
 FEWEST_CPU_RANKS_OFFERED = 4
@@ -298,8 +298,8 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
 def _obstacle(num_gpus: int) -> Obstacle | None:
     """Return why the GPUs of this machine cannot be used: by torch's answer, or because NVML lists none."""
     found = cuda_environment.obstacle()
-    if found is None and num_gpus == 0 and hardware.nvml_problem() is not None:
-        reason = hardware.telemetry_problem()
+    if found is None and num_gpus == 0 and nvml.nvml_problem() is not None:
+        reason = nvml.telemetry_problem()
         found = (
             None if reason is None else Obstacle(reason=reason, remedy="See the Machine page for the remedy.")
         )

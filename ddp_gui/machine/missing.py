@@ -17,7 +17,7 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.package_install import Missing
 from trainers.files import installation
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, facilities, hardware, host
+from trainers.machine import cuda_environment, facilities, host, nvml
 from trainers.machine.cuda_environment import Obstacle
 
 PACKAGES = {"torch": "PyTorch", "gradio": "Gradio", "plotly": "Plotly", "numpy": "NumPy"}
@@ -33,7 +33,7 @@ def installed_version(package: str) -> str | None:
 
 def list_versions() -> list[dict[str, str | None]]:
     """Return names and versions, for the page and for bug reports."""
-    driver, cuda = hardware.driver_versions()
+    driver, cuda = nvml.driver_versions()
     versions: list[tuple[str, str | None]] = [("Python", platform.python_version())]
     versions += [(label, installed_version(package)) for package, label in PACKAGES.items()]
     versions += [("NVIDIA driver", driver), ("CUDA of the driver", cuda)]
@@ -59,7 +59,7 @@ def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str,
 
 def gpus() -> list[Missing]:
     """Return the known reasons why runs have no GPU."""
-    silent_gpus = [index for index, handle in hardware.all_gpus().items() if handle is None]
+    silent_gpus = [index for index, handle in nvml.all_gpus().items() if handle is None]
     problems = [
         Missing(
             what=f"GPU {index} does not answer",
@@ -70,15 +70,15 @@ def gpus() -> list[Missing]:
         )
         for index in silent_gpus
     ]
-    problem = hardware.nvml_problem()
+    problem = nvml.nvml_problem()
     if problem is not None:
-        return [*problems, _no_driver(problem, hardware.num_nvidia_cards())]
-    problems += [*unusable(cuda_environment.obstacle()), *find_unclear_gpus(hardware.num_gpus())]
-    telemetry = hardware.telemetry_problem()
+        return [*problems, _no_driver(problem, nvml.num_nvidia_cards())]
+    problems += [*unusable(cuda_environment.obstacle()), *find_unclear_gpus(nvml.num_gpus())]
+    telemetry = nvml.telemetry_problem()
     return problems if telemetry is None else [*problems, Missing(what="GPU telemetry", meaning=telemetry)]
 
 
-def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
+def _no_driver(problem: nvml.NvmlProblem, num_cards: int) -> Missing:
     if problem == "no_library":
         return Missing(
             what="The Python package for NVML (nvidia-ml-py)",
@@ -113,7 +113,7 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
 
 
 def _with_telemetry(meaning: str) -> str:
-    telemetry = hardware.telemetry_problem()
+    telemetry = nvml.telemetry_problem()
     return meaning if telemetry is None else f"{meaning} {telemetry}"
 
 
@@ -137,7 +137,7 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
 def find_unclear_gpus(num_gpus: int) -> list[Missing]:
     """Return problems that make the selection or the users of GPUs uncertain."""
     missing = []
-    if hardware.names_are_unclear():
+    if nvml.names_are_unclear():
         missing.append(
             Missing(
                 what="Unambiguous GPU names",
@@ -149,7 +149,7 @@ def find_unclear_gpus(num_gpus: int) -> list[Missing]:
                 is_problem=True,
             )
         )
-    if num_gpus and not hardware.sees_all_processes():
+    if num_gpus and not nvml.sees_all_processes():
         missing.append(
             Missing(
                 what="Other users of the GPUs",

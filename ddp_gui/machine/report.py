@@ -23,7 +23,7 @@ from ddp_gui.machine.missing import list_missing, list_versions
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource
 from trainers.engines.base import Engine, HostChecks
 from trainers.files import installation
-from trainers.machine import hardware, host, processes
+from trainers.machine import host, nvml, processes
 from trainers.machine.host import CoreReader
 
 Value = TypeVar("Value")
@@ -135,7 +135,7 @@ class MachineReport:
         return {
             "time_unix_s": time.time(),
             "summary": machine.describe(),
-            "gpus": [self._gpu(index, handle) for index, handle in hardware.all_gpus().items()],
+            "gpus": [self._gpu(index, handle) for index, handle in nvml.all_gpus().items()],
             "num_gpus_for_runs": machine.num_gpus,
             "cpu": self._cpu(machine.num_cores, is_stale),
             "memory": _memory(runs),
@@ -183,14 +183,14 @@ class MachineReport:
         }
 
     def _gpu(self, index: int, handle: Any | None) -> dict[str, Any]:
-        reading = host.Reading() if handle is None else hardware.read_gpu(handle)
-        gpu_processes = None if handle is None else hardware.gpu_processes(handle)
-        if not gpu_processes and not hardware.sees_all_processes():
+        reading = host.Reading() if handle is None else nvml.read_gpu(handle)
+        gpu_processes = None if handle is None else nvml.gpu_processes(handle)
+        if not gpu_processes and not nvml.sees_all_processes():
             gpu_processes = None  # in a container, an empty list does not prove that the GPU is unused
         users = None if gpu_processes is None else [self._gpu_user(process) for process in gpu_processes]
         return {"index": index, "answers": handle is not None, **vars(reading), "processes": users}
 
-    def _gpu_user(self, process: hardware.GpuProcess) -> dict[str, Any]:
+    def _gpu_user(self, process: nvml.GpuProcess) -> dict[str, Any]:
         info = processes.inspect(process.pid)
         return {
             "pid": process.pid,

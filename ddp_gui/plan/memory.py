@@ -14,7 +14,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.plan import Plan
 from trainers.contract.catalogue import Strategy
 from trainers.contract.config import Config, options
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 BYTES_PER_NUMBER = 4
 # Number of values that an optimizer stores per weight.
@@ -255,7 +255,7 @@ def _precision_of_older_gpus(plan: Plan, machine: Machine) -> str | None:
         return None
     names = sorted(set(machine.gpu_names))
     name = names[0] if len(names) == 1 else None
-    obstacle = hardware.precision_obstacle(plan.config.precision, name, machine.gpu_capability)
+    obstacle = nvml.precision_obstacle(plan.config.precision, name, machine.gpu_capability)
     return None if obstacle is None else f"{obstacle.reason} {obstacle.remedy}"
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from ddp_gui.devices.capacity import Owners
 from trainers.contract.tickets import DeviceKind, GrantedGpu
 from trainers.files.typed import Limit
-from trainers.machine import cuda_environment, hardware, processes
+from trainers.machine import cuda_environment, nvml, processes
 
 # Returns process start times by PID.
 OwnProcesses = Callable[[], Mapping[int, float]]
@@ -75,7 +75,7 @@ class Devices:
 
     def sample(self) -> DeviceSnapshot:
         """Return the current devices and their users."""
-        visible = hardware.visible_gpus()
+        visible = nvml.visible_gpus()
         own_processes = functools.cache(
             self._own_processes
         )  # called only if a GPU has other processes, and once per sample
@@ -87,11 +87,11 @@ class Devices:
             note=_unusable_gpus_note(bool(visible)),
         )
 
-    def _users_of(self, gpu: hardware.VisibleGpu, own_processes: OwnProcesses) -> Users:
+    def _users_of(self, gpu: nvml.VisibleGpu, own_processes: OwnProcesses) -> Users:
         if gpu.handle is None:
             return NO_USERS
         runs, other_programs = set(), []
-        for process in hardware.gpu_processes(gpu.handle) or []:
+        for process in nvml.gpu_processes(gpu.handle) or []:
             if process.draws:
                 continue  # a desktop leaves enough memory for a run
             run_id = self._owners.run_of(process.pid)
@@ -108,7 +108,7 @@ def _is_own_process(pid: int, own_processes: Mapping[int, float]) -> bool:
     return info is not None and info.started_unix_s == own_processes.get(pid)
 
 
-def _describe_process(process: hardware.GpuProcess) -> str:
+def _describe_process(process: nvml.GpuProcess) -> str:
     info = processes.inspect(process.pid)
     name = (process.name if info is None else info.name) or "a process"
     user = None if info is None else info.user
@@ -118,7 +118,7 @@ def _describe_process(process: hardware.GpuProcess) -> str:
 def _unusable_gpus_note(has_gpus: bool) -> str | None:
     if (obstacle := cuda_environment.obstacle()) is not None:
         return f"No GPU can be used. {obstacle.reason} {obstacle.remedy}"
-    if not has_gpus or hardware.sees_all_processes():
+    if not has_gpus or nvml.sees_all_processes():
         return None
     return (
         "This page runs in a container or in WSL2 and cannot see programs outside of it, which may use a GPU."

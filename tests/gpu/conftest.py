@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.gpu.place import Place, gpus, names_processes
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 ON_CPU = "GPU_TESTS_ON_CPU"
 FEW = 2
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def is_here(item: pytest.Item) -> bool:
         return Path(__file__).parent in item.path.parents
 
-    has_many = len(hardware.visible_gpus()) > FEW
+    has_many = len(nvml.visible_gpus()) > FEW
     for item in items:
         if (marker := item.get_closest_marker("real_gpu")) is not None:
             item.add_marker(pytest.mark.skip(reason=f"needs a real GPU: {marker.args[0]}"))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 # Run in a subprocess: this opens a CUDA context, and the test process must not be on any GPU.
 UUIDS = """
@@ -52,8 +52,8 @@ class Place:
         """Return the PIDs of the processes that compute on a GPU, or on any of the usable ones."""
         found: set[int] = set()
         for each in self.uuids if uuid is None else [uuid]:
-            handle = hardware.gpu_handle(each)
-            users = hardware.gpu_processes(handle) if handle is not None else None
+            handle = nvml.gpu_handle(each)
+            users = nvml.gpu_processes(handle) if handle is not None else None
             assert users is not None, f"the driver does not say who is on {each}"
             found |= {user.pid for user in users if not user.draws}
         return found
@@ -64,8 +64,8 @@ class Place:
 
     def index_of(self, rank: int) -> int | None:
         """Return the machine's index of the GPU, or the number of the CPU rank, of a manual run's rank."""
-        handle = hardware.gpu_handle(self.uuids[rank]) if self.is_gpu else None
-        return rank if handle is None else hardware.gpu_index(handle)
+        handle = nvml.gpu_handle(self.uuids[rank]) if self.is_gpu else None
+        return rank if handle is None else nvml.gpu_index(handle)
 
     def wait_until_nobody_of(self, pids: Collection[int]) -> None:
         """Wait until the driver reports none of these processes."""
@@ -78,7 +78,7 @@ def gpus() -> Place:
     told = subprocess.run(
         [sys.executable, "-c", UUIDS], stdout=subprocess.PIPE, text=True, timeout=ANSWER_TIMEOUT_S, check=True
     )
-    uuids = tuple(hardware.named(uuid) for uuid in told.stdout.split())
+    uuids = tuple(nvml.named(uuid) for uuid in told.stdout.split())
     return Place(device="cuda", num=len(uuids), uuids=uuids)
 
 

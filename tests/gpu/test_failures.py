@@ -9,7 +9,7 @@ from tests.faults.test_bad_plugin import CopyWith, copy_with
 from tests.gpu.place import Place
 from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun
 from trainers.contract.events import Event
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 __all__ = ["copy_with"]
 
@@ -50,7 +50,7 @@ def test_a_full_gpu_is_named_by_its_index_on_the_machine(
 ) -> None:
     """The run sees only the last GPU, which torch calls GPU 0."""
     last = two_gpus.num - 1
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hardware.named(two_gpus.uuids[last]))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", nvml.named(two_gpus.uuids[last]))
     error = error_of(failing(copy_with, two_gpus, TOO_MUCH), two_gpus)
     assert f"GPU {two_gpus.index_of(last)} has a total capacity" in error["message"], error
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.gpu.place import Place
 from tests.harness import Launcher, wait_until
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 
 @pytest.mark.many_gpus
@@ -55,8 +55,8 @@ def test_gpus_tell_how_a_step_divides_by_their_own_clock(
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "fp16"])
 def test_a_run_says_which_precision_its_gpu_lacks(launcher: Launcher, gpu: Place, precision: str) -> None:
     """Before Ampere (8.0) neither bf16 nor TF32 is supported; fp16 is the alternative."""
-    handle = hardware.gpu_handle(gpu.uuids[0])
-    capability = None if handle is None else hardware.compute_capability(handle)
+    handle = nvml.gpu_handle(gpu.uuids[0])
+    capability = None if handle is None else nvml.compute_capability(handle)
     assert capability is not None
     live = launcher.start(device="cuda", nproc_per_node=1, max_steps=5, precision=precision)
     assert live.wait_for_end(300.0).state == "finished", live.story()

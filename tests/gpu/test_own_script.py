@@ -12,7 +12,7 @@ from tests.gpu.place import Place
 from tests.harness import END_TIMEOUT_S, TORCHRUN, Launcher, run_to_end
 from tests.integration.test_scripts import SCRIPTS, losses_of, start
 from tests.script_text import config_of, script_of
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 NUM_STEPS = 50
 
@@ -98,6 +98,6 @@ def test_the_script_of_a_run_computes_the_run_on_a_gpu(
     }
     expected = live.losses()
     apart = max(abs(printed[step] - expected[step]) for step in expected)
-    print(f"{hardware.num_gpus()} GPU, {NUM_STEPS} steps: losses differ by at most {apart:.3g}")
+    print(f"{nvml.num_gpus()} GPU, {NUM_STEPS} steps: losses differ by at most {apart:.3g}")
     assert sorted(printed) == sorted(expected) == list(range(1, NUM_STEPS + 1))
     assert printed == pytest.approx(expected, rel=1e-4)

@@ -12,7 +12,7 @@ from benchmarks.gpu.__main__ import CHECKS
 from benchmarks.gpu.checks import SMOKE
 from tests.gpu.place import Place
 from tests.harness import run_to_end
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 WITHIN_S = 600.0
 GIB = 2**30
@@ -24,7 +24,7 @@ def options(place: Place) -> list[str]:
     """Return options for a few short rounds, with a batch size that fits."""
     if not place.is_gpu:
         return ["--device", "cpu", "--tiny"]
-    total = hardware.read_gpu(hardware.gpu_handle(place.uuids[0])).memory_total_bytes or 0
+    total = nvml.read_gpu(nvml.gpu_handle(place.uuids[0])).memory_total_bytes or 0
     gpt, resnet = next((gpt, resnet) for least, gpt, resnet in BATCHES if total >= least)
     return ["--rounds", "3", "--seconds", "15", "--gpt-batch", str(gpt), "--resnet-batch", str(resnet)]
 

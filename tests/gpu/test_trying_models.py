@@ -12,7 +12,7 @@ from ddp_gui.run.model_process import WANTS_GPU, ModelProcesses
 from tests.gpu.place import Place
 from tests.harness import wait_until
 from tests.unit.trained_runs import leave_trained_run
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 pytestmark = pytest.mark.gpu
 
@@ -24,8 +24,8 @@ class Writer:
     """A language model and the processes that run it; `free` are the UUIDs of the free GPUs."""
 
     def __init__(self, runs_dir: Path) -> None:
-        self.handle = hardware.visible_gpus()[0].handle
-        self.free = [hardware.visible_gpus()[0].uuid]
+        self.handle = nvml.visible_gpus()[0].handle
+        self.free = [nvml.visible_gpus()[0].uuid]
         self.processes = ModelProcesses(TorchTemplate(), with_free_gpus=lambda use: use(self.free))
         run, _, _ = leave_trained_run(runs_dir, "austen", "gpt")
         self._question = {"run_dir": str(run.path), "step": 1, "do": "generate", "prompt": "It"}
@@ -39,7 +39,7 @@ class Writer:
 
     def on_gpu(self) -> set[int]:
         """Return the processes on the GPU, as the driver reports them."""
-        return {process.pid for process in hardware.gpu_processes(self.handle) or []}
+        return {process.pid for process in nvml.gpu_processes(self.handle) or []}
 
 
 @pytest.fixture

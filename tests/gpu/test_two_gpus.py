@@ -16,7 +16,7 @@ from tests.gpu.place import Place, somebody_on
 from tests.gpu.probed import overlapped, run_probed
 from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun, wait_until
 from trainers.contract.heartbeats import BUSY_FACTOR
-from trainers.machine import hardware, threads
+from trainers.machine import nvml, threads
 
 __all__ = ["copy_with"]
 
@@ -63,7 +63,7 @@ def test_a_run_is_on_the_gpu_it_was_granted_while_the_first_is_somebody_else_s(
     seen: Place, two_gpus: Place, page_packages: None, tmp_path: Path
 ) -> None:
     """With standby ranks: the run uses the granted GPU and does not touch GPU 0."""
-    first = hardware.visible_gpus()[0]  # the page prefers the free GPU that NVML counts first
+    first = nvml.visible_gpus()[0]  # the page prefers the free GPU that NVML counts first
     with somebody_on(first.uuid) as other, served(tmp_path / "runs") as page:
         told = "the driver naming who is on the first GPU"
         wait_until(told, lambda: other in seen.users(first.uuid), ANSWER_TIMEOUT_S)

@@ -13,7 +13,7 @@ from tests.harness import REPOSITORY
 PREAMBLE = """
 import json, os, sys, types
 import torch
-from trainers.machine import hardware
+from trainers.machine import nvml
 
 calls = []
 

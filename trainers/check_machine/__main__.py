@@ -25,7 +25,7 @@ from trainers.check_machine.checks.cancelling import CancellableWait
 from trainers.check_machine.checks.findings import Finding
 from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles
 from trainers.files import private_files
-from trainers.machine import cuda_environment, hardware, host, lifeline
+from trainers.machine import cuda_environment, host, lifeline, nvml
 from trainers.machine.os_errors import explain
 
 PASSED, NOT_PASSED, COULD_NOT_BEGIN, CANCELLED = 0, 1, 2, 130
@@ -77,7 +77,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="id of the stored result")
     options = parser.parse_args()
-    max_ranks = max(MIN_MAX_RANKS, host.num_cores(), hardware.num_gpus())
+    max_ranks = max(MIN_MAX_RANKS, host.num_cores(), nvml.num_gpus())
     if options.ranks is not None and not 1 <= options.ranks <= max_ranks:
         parser.error(f"--ranks is {options.ranks}; allowed: 1 to {max_ranks}")
     try:

@@ -19,8 +19,8 @@ from typing import Any
 
 from trainers.check_machine.checks.findings import SIGNS, Finding, Value
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import hardware
 from trainers.machine import host as host_module
+from trainers.machine import nvml
 
 _TITLE_WIDTH = 44
 _STATE_WIDTH = 21
@@ -154,7 +154,7 @@ _LINE = "=" * 78
 
 def versions() -> dict[str, str | None]:
     """Return the versions of all relevant software; None: not installed."""
-    driver, cuda = hardware.driver_versions()
+    driver, cuda = nvml.driver_versions()
     version_by_name: dict[str, str | None] = {"Python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from trainers.files import installation
-from trainers.machine import cuda_environment, hardware
+from trainers.machine import cuda_environment, nvml
 from trainers.machine.cuda_environment import Obstacle
-from trainers.machine.hardware import VisibleGpu
+from trainers.machine.nvml import VisibleGpu
 
 # Constants of glibc's malloc.h; see `man 3 mallopt`.
 _M_TRIM_THRESHOLD = -1
@@ -87,7 +87,7 @@ def find_obstacle(num_ranks: int) -> Obstacle | None:
 
     Initialises CUDA only after all other checks have passed.
     """
-    visible = hardware.visible_gpus()
+    visible = nvml.visible_gpus()
     if not visible and (obstacle := cuda_environment.obstacle()) is not None:
         return obstacle
     if not torch.backends.cuda.is_built():
@@ -116,8 +116,8 @@ def set_gpu(device: torch.device) -> None:
 
 def machine_index(device: torch.device) -> int | None:
     """Return a GPU's index on the machine (torch numbers only the visible ones), or None if unknown."""
-    handle = hardware.gpu_handle(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
-    return None if handle is None else hardware.gpu_index(handle)
+    handle = nvml.gpu_handle(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
+    return None if handle is None else nvml.gpu_index(handle)
 
 
 def describe_device(device: torch.device) -> str:
@@ -140,11 +140,11 @@ def _check_assigned_gpu(index: int, properties: Any) -> None:
     uuid = getattr(properties, "uuid", None)
     if not assigned.startswith(cuda_environment.GPU) or uuid is None:
         return
-    opened = hardware.named(str(uuid))
+    opened = nvml.named(str(uuid))
     if opened.startswith(assigned):
         return
-    handle = hardware.gpu_handle(assigned)
-    if handle is not None and hardware.is_divided(handle):
+    handle = nvml.gpu_handle(assigned)
+    if handle is not None and nvml.is_divided(handle):
         return
     raise ValueError(
         f"this rank was assigned {assigned}, but CUDA opened {opened}: something, probably a package that "
@@ -179,9 +179,9 @@ def _too_few_supported(visible: Sequence[VisibleGpu], num_ranks: int) -> Obstacl
     arch_list = torch.cuda.get_arch_list()
     unsupported = []
     for gpu in visible:
-        capability = None if gpu.handle is None else hardware.compute_capability(gpu.handle)
+        capability = None if gpu.handle is None else nvml.compute_capability(gpu.handle)
         if capability is not None and not is_covered(capability, arch_list):
-            name = hardware.read_gpu(gpu.handle).name or "a GPU"
+            name = nvml.read_gpu(gpu.handle).name or "a GPU"
             unsupported.append(f"{name} (compute capability {capability[0]}.{capability[1]})")
     if not unsupported or len(visible) - len(unsupported) >= min(num_ranks, len(visible)):
         return None
@@ -211,7 +211,7 @@ def _start_cuda() -> Obstacle | None:
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
-        return explain(str(error), torch.version.cuda, hardware.driver_versions()[0])
+        return explain(str(error), torch.version.cuda, nvml.driver_versions()[0])
     return None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from trainers.machine import hardware
+from trainers.machine import nvml
 from trainers.parallel import devices
 
 
@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
     for index in range(0 if obstacle is not None else torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         if devices.is_covered((properties.major, properties.minor), torch.cuda.get_arch_list()):
-            uuids.append(hardware.named(str(getattr(properties, "uuid", ""))))
+            uuids.append(nvml.named(str(getattr(properties, "uuid", ""))))
         else:
             capability = f"{properties.major}.{properties.minor}"
             left_out.append(f"{properties.name} (compute capability {capability})")

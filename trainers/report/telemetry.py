@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from trainers.contract import heartbeats
 from trainers.files import plain_files
-from trainers.machine import facilities, hardware, host
+from trainers.machine import facilities, host, nvml
 from trainers.machine.host import MemoryFile
 from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
 from trainers.parallel import devices
@@ -355,9 +355,9 @@ def _device_reader(world: World) -> tuple[int | None, Any]:
     if world.device.type == "cpu":
         return world.local_rank, host.ProcessReader(torch.get_num_threads()).read
     properties = torch.cuda.get_device_properties(world.device)
-    handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
+    handle = nvml.gpu_handle(str(getattr(properties, "uuid", "")))
     if handle is None:
         reading = host.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
         return world.device.index, lambda: reading
     index = devices.machine_index(world.device)
-    return world.device.index if index is None else index, lambda: hardware.read_gpu(handle)
+    return world.device.index if index is None else index, lambda: nvml.read_gpu(handle)

@@ -961,7 +961,7 @@ def _read_gpu(device: torch.device) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(device)
     handle = None
     try:
-        from trainers.machine.hardware import gpu_handle, gpu_index, read_gpu
+        from trainers.machine.nvml import gpu_handle, gpu_index, read_gpu
 
         handle = gpu_handle(str(getattr(properties, "uuid", "")))
     except ImportError:

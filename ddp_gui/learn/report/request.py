@@ -26,7 +26,7 @@ from trainers.contract.rundir import RunDirectory, is_run_id
 from trainers.engines import liveness
 from trainers.files import typed
 from trainers.files.typed import Limit
-from trainers.machine import hardware, host
+from trainers.machine import host, nvml
 
 MAX_NAME = 120
 MAX_LESSONS = 60
@@ -262,7 +262,7 @@ def run_info(store: RunStore, run: RunDirectory) -> Values:
 
 def _machine() -> Values:
     """Describe the machine on which the page runs."""
-    readings = [hardware.read_gpu(handle) for handle in hardware.all_gpus().values() if handle is not None]
+    readings = [nvml.read_gpu(handle) for handle in nvml.all_gpus().values() if handle is not None]
     return {
         "cpu": host.cpu_name(),
         "num_cores": host.num_cores(),

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.machine import cuda_environment, hardware
-from trainers.machine.hardware import VisibleGpu
+from trainers.machine import cuda_environment, nvml
+from trainers.machine.nvml import VisibleGpu
 
 Kind = Literal["cuda", "cpu"]
 
@@ -58,7 +58,7 @@ def sample(except_gpus: Collection[str] = ()) -> GpusNow:
             its GPU yet.
     """
     free, in_use = [], []
-    for gpu in hardware.visible_gpus():
+    for gpu in nvml.visible_gpus():
         reason = "is reserved for another job" if gpu.uuid in except_gpus else _reason_in_use(gpu)
         if reason is None:
             free.append(gpu)
@@ -80,15 +80,15 @@ def _reason_in_use(gpu: VisibleGpu) -> str | None:
     """Return why a GPU is not idle, or None. The text does not name the owners of its processes."""
     if gpu.handle is None:
         return "cannot be queried"
-    if hardware.is_divided(gpu.handle):
+    if nvml.is_divided(gpu.handle):
         return "is in MIG mode, but its instances are unknown"
-    gpu_processes = hardware.gpu_processes(gpu.handle)
+    gpu_processes = nvml.gpu_processes(gpu.handle)
     if gpu_processes is None:
         return "does not report its users"
     # Ignore graphics processes: a desktop leaves enough memory, and often uses the only GPU.
     if any(not process.draws for process in gpu_processes):
         return "is in use"
-    used, total = hardware.memory_held_bytes(gpu.handle), hardware.read_gpu(gpu.handle).memory_total_bytes
+    used, total = nvml.memory_held_bytes(gpu.handle), nvml.read_gpu(gpu.handle).memory_total_bytes
     if not gpu_processes and used is not None and total and used > UNSEEN_USE_SHARE * total:
         return "has memory in use by a process that is not visible to this program"
     return None
@@ -96,12 +96,12 @@ def _reason_in_use(gpu: VisibleGpu) -> str | None:
 
 def _gpu_label(gpu: VisibleGpu) -> str:
     """Return a GPU's name for display: its index; for a MIG instance the index of its GPU."""
-    if not gpu.is_part or hardware.is_divided(gpu.handle):
+    if not gpu.is_part or nvml.is_divided(gpu.handle):
         return f"GPU {gpu.index}"
-    parent_gpu = hardware.gpu_divided_into(gpu.uuid)
+    parent_gpu = nvml.gpu_divided_into(gpu.uuid)
     if parent_gpu is None:
         return "A MIG instance"
-    index, name = hardware.gpu_index(parent_gpu), hardware.read_gpu(parent_gpu).name
+    index, name = nvml.gpu_index(parent_gpu), nvml.read_gpu(parent_gpu).name
     return f"A MIG instance of GPU {'?' if index is None else index}" + (f" ({name})" if name else "")
 
 

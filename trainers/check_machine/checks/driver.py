@@ -13,7 +13,7 @@ from trainers.contract.check_files import PROBE_LIMIT_S
 from trainers.files import installation
 from trainers.files.json_files import read_json_lines
 from trainers.files.plain_files import temporary_folder
-from trainers.machine import hardware
+from trainers.machine import nvml
 from trainers.machine.cuda_environment import Obstacle
 
 PROBE = ("-m", "trainers.check_machine.checks.probe")
@@ -52,9 +52,9 @@ class Nvidia:
     @staticmethod
     def read() -> Nvidia:
         """Read the GPUs and the driver of this machine."""
-        driver, cuda = hardware.driver_versions()
-        cards = max(hardware.num_nvidia_cards(), len(hardware.all_gpus()))
-        return Nvidia(num_cards=cards, problem=hardware.nvml_problem(), driver=driver, cuda=cuda)
+        driver, cuda = nvml.driver_versions()
+        cards = max(nvml.num_nvidia_cards(), len(nvml.all_gpus()))
+        return Nvidia(num_cards=cards, problem=nvml.nvml_problem(), driver=driver, cuda=cuda)
 
 
 def ask_torch(variables: Mapping[str, str], waiter: CancellableWait) -> Probe:

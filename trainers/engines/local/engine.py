@@ -29,7 +29,7 @@ from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.warm_pool import StartRequest, WarmPool
 from trainers.files.plain_files import REPOSITORY, open_to_append
-from trainers.machine import cuda_environment, environment, hardware, host
+from trainers.machine import cuda_environment, environment, host, nvml
 from trainers.machine.processes import ProcessTree
 
 HANDSHAKE_POLL_S = 0.01
@@ -75,16 +75,16 @@ class LocalEngine(Engine):
     def capacity(self, config: Config | None = None) -> Capacity:
         """Return the GPUs that a job started here would see, the cores and the memory."""
         del config  # there is only this machine
-        gpus = hardware.visible_gpus()
+        gpus = nvml.visible_gpus()
         num_undivided = sum(not gpu.is_part for gpu in gpus)
         handles = [gpu.handle for gpu in gpus if gpu.handle is not None]
-        readings = [hardware.read_gpu(handle) for handle in handles]
+        readings = [nvml.read_gpu(handle) for handle in handles]
         free_bytes = [
             reading.memory_free_bytes for reading in readings if reading.memory_free_bytes is not None
         ]
         # If NVML does not list the instances of a GPU in MIG mode, a run gets less memory than NVML reports.
         total_bytes = [
-            None if hardware.is_divided(handle) else reading.memory_total_bytes
+            None if nvml.is_divided(handle) else reading.memory_total_bytes
             for handle, reading in zip(handles, readings, strict=True)
         ]
         return Capacity(
@@ -99,7 +99,7 @@ class LocalEngine(Engine):
             gpu_capability=min(
                 (
                     capability
-                    for capability in map(hardware.compute_capability, handles)
+                    for capability in map(nvml.compute_capability, handles)
                     if capability is not None
                 ),
                 default=None,

@@ -18,7 +18,7 @@ from ddp_gui.queue.policy import Devices
 from ddp_gui.train.form import Form
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from trainers.contract.config import ConfigError
-from trainers.machine import cuda_environment, facilities, hardware
+from trainers.machine import cuda_environment, facilities, nvml
 from trainers.machine.cuda_environment import Obstacle
 
 FIRST = FakeGpu(uuid="GPU-aaaa1111")
@@ -37,8 +37,8 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu) -> None:
-    monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml(gpus))
-    monkeypatch.setattr(hardware, "nvml_problem", lambda: None)
+    monkeypatch.setattr(nvml, "_nvml", lambda: FakeNvml(gpus))
+    monkeypatch.setattr(nvml, "nvml_problem", lambda: None)
 
 
 @pytest.fixture
@@ -131,14 +131,14 @@ def test_a_container_cannot_see_others_and_says_so(monkeypatch: pytest.MonkeyPat
     )
     assert missing.find_unclear_gpus(0) == [], "where there is no GPU nothing is missing"
     monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
-    assert hardware.sees_all_processes()
-    monkeypatch.setattr(hardware, "_WINDOWS_DRIVER", tmp_path)
-    assert not hardware.sees_all_processes(), "in WSL2, whatever its namespace says"
+    assert nvml.sees_all_processes()
+    monkeypatch.setattr(nvml, "_WINDOWS_DRIVER", tmp_path)
+    assert not nvml.sees_all_processes(), "in WSL2, whatever its namespace says"
 
 
 def test_names_by_cudas_own_order_are_said_to_be_unclear(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FIRST, SECOND)
-    monkeypatch.setattr(hardware, "sees_all_processes", lambda: True)
+    monkeypatch.setattr(nvml, "sees_all_processes", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     (said,) = missing.find_unclear_gpus(1)
     assert "by UUID" in said.meaning and said.is_problem

@@ -28,10 +28,10 @@ from ddp_gui.plan.package_install import describe_missing
 from tests.harness import wait_until
 from tests.unit.fake_gpus import FakeGpu, OldNvml
 from trainers.engines.local.engine import LocalEngine
-from trainers.machine import hardware
+from trainers.machine import nvml
 from trainers.machine.cuda_environment import Obstacle
-from trainers.machine.hardware import GpuProcess
 from trainers.machine.host import Reading
+from trainers.machine.nvml import GpuProcess
 
 SLEEP = "import time; time.sleep(600)"
 SLEEPING_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"
@@ -77,23 +77,23 @@ def test_a_run_owns_its_process_and_children(tmp_path: Path, run_process: subpro
 
 
 def test_no_driver_is_explained_by_what_is_in_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "all_gpus", dict)
+    monkeypatch.setattr(nvml, "all_gpus", dict)
     for problem, cards, words, is_problem in (
         ("no_driver", 0, "No NVIDIA card was found", False),
         ("no_driver", 2, "There are 2 NVIDIA cards", True),
         ("mismatch", 1, "Restart the machine", True),
         ("no_library", 1, "the page finds no GPU", True),
     ):
-        monkeypatch.setattr(hardware, "nvml_problem", lambda problem=problem: problem)
-        monkeypatch.setattr(hardware, "num_nvidia_cards", lambda cards=cards: cards)
+        monkeypatch.setattr(nvml, "nvml_problem", lambda problem=problem: problem)
+        monkeypatch.setattr(nvml, "num_nvidia_cards", lambda cards=cards: cards)
         (found,) = missing.gpus()
         assert words in found.meaning
         assert found.is_problem is is_problem
 
 
 def test_silent_gpus_and_a_torch_without_cuda_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "all_gpus", lambda: {3: None})
-    monkeypatch.setattr(hardware, "nvml_problem", lambda: None)
+    monkeypatch.setattr(nvml, "all_gpus", lambda: {3: None})
+    monkeypatch.setattr(nvml, "nvml_problem", lambda: None)
     monkeypatch.setattr(missing, "installed_version", lambda package: "2.13.0+cpu")
     (silent,) = missing.gpus()
     assert silent.what == "GPU 3 does not answer"
@@ -150,12 +150,12 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
     ours = GpuProcess(pid=run_process.pid, memory_used_bytes=7)
     theirs = GpuProcess(pid=os.getpid(), memory_used_bytes=None)
     unseen = GpuProcess(pid=2**22 + 1, name="game")
-    monkeypatch.setattr(hardware, "all_gpus", lambda: {0: "handle", 1: None})
-    monkeypatch.setattr(hardware, "visible_gpus", list)
-    monkeypatch.setattr(hardware, "read_gpu", lambda handle: Reading(name="Fake", utilization_percent=12.0))
-    monkeypatch.setattr(hardware, "gpu_processes", lambda handle: [ours, theirs, unseen])
+    monkeypatch.setattr(nvml, "all_gpus", lambda: {0: "handle", 1: None})
+    monkeypatch.setattr(nvml, "visible_gpus", list)
+    monkeypatch.setattr(nvml, "read_gpu", lambda handle: Reading(name="Fake", utilization_percent=12.0))
+    monkeypatch.setattr(nvml, "gpu_processes", lambda handle: [ours, theirs, unseen])
     report = make_report(tmp_path / "runs")
-    monkeypatch.setattr(hardware, "sees_all_processes", lambda: True)
+    monkeypatch.setattr(nvml, "sees_all_processes", lambda: True)
     found = wait_until("the run", lambda: _with_runs(report), 60)
     assert json.loads(json.dumps(found)) == found
     first, silent = found["gpus"]
@@ -169,18 +169,18 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
     assert found["disk"]["forecast"]["state"] == "measuring"
     assert found["missing"][0]["what"] == "The catalogue", "what is broken comes first"
     assert report.sample() is report.sample(), "people who look at once share one report"
-    monkeypatch.setattr(hardware, "gpu_processes", lambda handle: [])
+    monkeypatch.setattr(nvml, "gpu_processes", lambda handle: [])
     assert report._gpu(0, "handle")["processes"] == []
-    monkeypatch.setattr(hardware, "sees_all_processes", lambda: False)
+    monkeypatch.setattr(nvml, "sees_all_processes", lambda: False)
     assert report._gpu(0, "handle")["processes"] is None, "from inside a container nobody's absence is seen"
 
 
 def test_with_a_driver_before_510_the_route_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: NVMLLibraryMismatchError, which is not an NVMLError, caused status 500."""
     pids = (os.getpid(),)
-    monkeypatch.setattr(hardware, "_nvml", lambda: OldNvml([FakeGpu(uuid="GPU-a", pids=pids)]))
-    monkeypatch.setattr(hardware, "_nvml_and_problem", lambda: (None, None, ""))
-    monkeypatch.setattr(hardware, "sees_all_processes", lambda: True)
+    monkeypatch.setattr(nvml, "_nvml", lambda: OldNvml([FakeGpu(uuid="GPU-a", pids=pids)]))
+    monkeypatch.setattr(nvml, "_nvml_and_problem", lambda: (None, None, ""))
+    monkeypatch.setattr(nvml, "sees_all_processes", lambda: True)
     report = make_report(tmp_path / "runs")
     store: Any = SimpleNamespace(is_shown=lambda _run_id: True)
     app = FastAPI()

@@ -27,7 +27,7 @@ from trainers.engines import liveness
 from trainers.engines.base import StartError
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
-from trainers.machine import hardware, host, threads
+from trainers.machine import host, nvml, threads
 
 
 def test_many_pages_and_people_at_once_start_each_run_once_and_never_too_many(place: Place) -> None:
@@ -423,7 +423,7 @@ def test_by_default_a_run_takes_the_gpus_that_are_free_now_and_the_form_says_who
 ) -> None:
     """On a shared server, a first click on all GPUs would wait for programs of other users."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml([FakeGpu(uuid=gpu.uuid) for gpu in FOUR_GPUS]))
+    monkeypatch.setattr(nvml, "_nvml", lambda: FakeNvml([FakeGpu(uuid=gpu.uuid) for gpu in FOUR_GPUS]))
     place.devices = FakeDevices(
         None, FOUR_GPUS, **{"GPU-1": Users(other_programs=("blender of eve (pid 7)",))}
     )

@@ -16,9 +16,9 @@ from trainers.check_machine.checks.cancelling import CancellableWait
 from trainers.check_machine.checks.devices import Devices, GpusNow
 from trainers.check_machine.checks.driver import Nvidia, Probe
 from trainers.check_machine.checks.findings import Finding, Outcome, Value, compare
-from trainers.machine import hardware
+from trainers.machine import nvml
 from trainers.machine.cuda_environment import Obstacle
-from trainers.machine.hardware import VisibleGpu
+from trainers.machine.nvml import VisibleGpu
 
 FREE, DESKTOP = VisibleGpu(index=0, uuid="GPU-a", handle="0"), VisibleGpu(index=1, uuid="GPU-b", handle="1")
 USED, BLIND = VisibleGpu(index=2, uuid="GPU-c", handle="2"), VisibleGpu(index=3, uuid="GPU-d", handle="3")
@@ -81,8 +81,8 @@ def patience() -> CancellableWait:
 
 
 def use_gpus(monkeypatch: pytest.MonkeyPatch, *gpus: VisibleGpu) -> None:
-    monkeypatch.setattr(hardware, "_nvml", FakeNvml)
-    monkeypatch.setattr(hardware, "visible_gpus", lambda: list(gpus))
+    monkeypatch.setattr(nvml, "_nvml", FakeNvml)
+    monkeypatch.setattr(nvml, "visible_gpus", lambda: list(gpus))
 
 
 def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from trainers.contract import rundir
 from trainers.contract.check_files import MAX_STORED, CheckFiles
 from trainers.files import private_files
 from trainers.machine.cuda_environment import Obstacle
-from trainers.machine.hardware import VisibleGpu
+from trainers.machine.nvml import VisibleGpu
 
 
 @pytest.fixture

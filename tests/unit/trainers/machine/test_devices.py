@@ -11,12 +11,12 @@ import pytest
 
 from tests.unit.fake_gpus import FakeGpu, FakeNvml, MismatchError
 from trainers.engines.local.engine import LocalEngine
-from trainers.machine import cuda_environment, hardware, host
-from trainers.machine.hardware import GpuProcess
+from trainers.machine import cuda_environment, host, nvml
+from trainers.machine.nvml import GpuProcess
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu) -> None:
-    monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml(gpus))
+    monkeypatch.setattr(nvml, "_nvml", lambda: FakeNvml(gpus))
 
 
 def box(num_gpus: int) -> list[FakeGpu]:
@@ -50,7 +50,7 @@ def test_gpus_are_counted_as_cuda_reads_their_names(
     use(monkeypatch, *box(8))
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert hardware.num_gpus() == expected
+    assert nvml.num_gpus() == expected
 
 
 WHOLE = FakeGpu(uuid="GPU-0000", memory_bytes=40 * 10**9)
@@ -74,11 +74,11 @@ def test_of_a_divided_gpu_its_instances_are_seen_each_with_its_own_users(
     use(monkeypatch, WHOLE, DIVIDED)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = hardware.visible_gpus()
+    found = nvml.visible_gpus()
     assert [(gpu.index, gpu.uuid, gpu.is_part) for gpu in found] == expected
     for gpu in found:
         if gpu.uuid == "MIG-1":
-            assert [process.pid for process in hardware.gpu_processes(gpu.handle) or ()] == [71]
+            assert [process.pid for process in nvml.gpu_processes(gpu.handle) or ()] == [71]
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_whatever_nvml_raises_a_reading_is_none(monkeypatch: pytest.MonkeyPatch,
 
             return raise_it
 
-    monkeypatch.setattr(hardware, "_nvml", Broken)
-    assert hardware.visible_gpus() == [] and hardware.all_gpus() == {}
-    assert hardware.read_gpu(0) == host.Reading()
-    assert hardware.gpu_processes(0) is None and hardware.memory_held_bytes(0) is None
-    assert hardware.compute_capability(0) is None and hardware.gpu_index(0) is None
-    assert hardware.driver_versions() == (None, None) and not hardware.is_divided(0)
-    assert hardware.gpu_divided_into("MIG-1") is None
+    monkeypatch.setattr(nvml, "_nvml", Broken)
+    assert nvml.visible_gpus() == [] and nvml.all_gpus() == {}
+    assert nvml.read_gpu(0) == host.Reading()
+    assert nvml.gpu_processes(0) is None and nvml.memory_held_bytes(0) is None
+    assert nvml.compute_capability(0) is None and nvml.gpu_index(0) is None
+    assert nvml.driver_versions() == (None, None) and not nvml.is_divided(0)
+    assert nvml.gpu_divided_into("MIG-1") is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_whatever_nvml_raises_a_reading_is_none(monkeypatch: pytest.MonkeyPatch,
 def test_a_precision_that_a_gpu_lacks_is_said_with_the_one_it_has(
     precision: str, capability: tuple[int, int], reason: str | None, remedy: str | None
 ) -> None:
-    found = hardware.precision_obstacle(precision, "Tesla T4", capability)
+    found = nvml.precision_obstacle(precision, "Tesla T4", capability)
     if reason is None or remedy is None:
         assert found is None
     else:
@@ -175,11 +175,11 @@ def test_processes_that_compute_and_draw_are_named_once_the_largest_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        hardware,
+        nvml,
         "_nvml",
         lambda: FakeDriver(compute=[(10, 5_000), (20, 9_000)], graphics=[(10, 5_000), (30, None)]),
     )
-    assert hardware.gpu_processes("handle 0") == [
+    assert nvml.gpu_processes("handle 0") == [
         GpuProcess(pid=20, name="python3", memory_used_bytes=9_000),
         GpuProcess(pid=10, name="python3", memory_used_bytes=5_000, draws=True),
         GpuProcess(pid=30, name=None, memory_used_bytes=None, draws=True),
@@ -189,12 +189,12 @@ def test_processes_that_compute_and_draw_are_named_once_the_largest_first(
 def test_a_driver_that_answers_half_is_believed_and_one_that_does_not_is_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hardware, "_nvml", lambda: FakeDriver(compute=[(10, 5_000)], graphics=None))
-    assert [process.pid for process in hardware.gpu_processes("handle 0") or []] == [10]
-    monkeypatch.setattr(hardware, "_nvml", lambda: FakeDriver(compute=None, graphics=None))
-    assert hardware.gpu_processes("handle 0") is None, "unknown is not nobody"
-    monkeypatch.setattr(hardware, "_nvml", lambda: FakeDriver())
-    assert hardware.gpu_processes("handle 0") == []
+    monkeypatch.setattr(nvml, "_nvml", lambda: FakeDriver(compute=[(10, 5_000)], graphics=None))
+    assert [process.pid for process in nvml.gpu_processes("handle 0") or []] == [10]
+    monkeypatch.setattr(nvml, "_nvml", lambda: FakeDriver(compute=None, graphics=None))
+    assert nvml.gpu_processes("handle 0") is None, "unknown is not nobody"
+    monkeypatch.setattr(nvml, "_nvml", lambda: FakeDriver())
+    assert nvml.gpu_processes("handle 0") == []
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_what_stands_between_us_and_the_gpus_is_told_apart(error: str, problem: 
     import pynvml
 
     assert issubclass(getattr(pynvml, error), pynvml.NVMLError), "NVML still calls it so"
-    assert hardware._problem_named(error) == problem
+    assert nvml._problem_named(error) == problem
 
 
 def test_cards_on_the_bus_are_counted_without_a_driver(
@@ -225,7 +225,7 @@ def test_cards_on_the_bus_are_counted_without_a_driver(
         folder.mkdir()
         (folder / "vendor").write_text(f"{vendor}\n")
         (folder / "class").write_text(f"{kind}\n")
-    monkeypatch.setattr(hardware, "_PCI_DEVICES", str(tmp_path))
-    assert hardware.num_nvidia_cards() == 1
-    monkeypatch.setattr(hardware, "_PCI_DEVICES", str(tmp_path / "absent"))
-    assert hardware.num_nvidia_cards() == 0
+    monkeypatch.setattr(nvml, "_PCI_DEVICES", str(tmp_path))
+    assert nvml.num_nvidia_cards() == 1
+    monkeypatch.setattr(nvml, "_PCI_DEVICES", str(tmp_path / "absent"))
+    assert nvml.num_nvidia_cards() == 0

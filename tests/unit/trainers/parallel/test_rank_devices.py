@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
-from trainers.machine import cuda_environment, hardware
+from trainers.machine import cuda_environment, nvml
 from trainers.parallel import devices, process_group, usable_gpus
 
 FIRST = FakeGpu(uuid="GPU-aaaa1111-2222")
@@ -40,7 +40,7 @@ class FakeCuda:
         self.gpus, self.error = gpus, error
         self.num_starts = 0
         self.taken: list[torch.device] = []
-        monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml(gpus))
+        monkeypatch.setattr(nvml, "_nvml", lambda: FakeNvml(gpus))
         monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
         monkeypatch.setattr(torch.version, "cuda", "13.0")
         for name in ("init", "device_count", "set_device", "get_device_properties", "get_arch_list"):
@@ -52,7 +52,7 @@ class FakeCuda:
             raise RuntimeError(self.error)
 
     def device_count(self) -> int:
-        return 0 if self.error else len(hardware.visible_gpus())
+        return 0 if self.error else len(nvml.visible_gpus())
 
     def set_device(self, device: torch.device) -> None:
         self.taken.append(device)
@@ -125,7 +125,7 @@ def test_the_torch_of_this_environment_says_itself_that_it_is_for_the_cpu(
 ) -> None:
     if torch.backends.cuda.is_built():
         pytest.skip("this torch was built for GPUs")
-    monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml([FIRST]))
+    monkeypatch.setattr(nvml, "_nvml", lambda: FakeNvml([FIRST]))
     found = devices.choose("auto", 0, 1).obstacle
     assert found is not None and "built for CPUs only" in found.reason
     assert "./run.sh --torch-build auto" in found.remedy
