@@ -65,7 +65,7 @@ class Check:
     """One check of this machine, from its first job to its stored result.
 
     Args:
-        tell: Called with the complete state after each change.
+        report_state: Called with the complete state after each change.
     """
 
     def __init__(
