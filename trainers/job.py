@@ -267,7 +267,7 @@ def evaluate(job: Job) -> bool:
     return True
 
 
-def sample_now_and_then(job: Job) -> None:
+def sample_if_due(job: Job) -> None:
     """Take a sample if enough time has passed since the previous one: an epoch can take hours."""
     if job.meter.is_sample_due:
         with job.observer.standing_still():
