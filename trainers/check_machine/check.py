@@ -209,20 +209,20 @@ class Check:
     def _other_strategies(self) -> list[Any]:
         return [strategy for strategy in self._probe.strategies if strategy["name"] != "ddp"]
 
-    def _check_all_reduce(self, folder: Path, on: Devices) -> Outcome:
-        if on.num_ranks < all_reduce.MIN_RANKS:
+    def _check_all_reduce(self, folder: Path, chosen_devices: Devices) -> Outcome:
+        if chosen_devices.num_ranks < all_reduce.MIN_RANKS:
             return Outcome.skipped("A single rank does not communicate.")
         limit_s = self._options.job_limit_s
         check = partial(
             all_reduce.check_all_reduce,
             folder,
-            on.kind,
-            on.num_ranks,
-            on.environment,
+            chosen_devices.kind,
+            chosen_devices.num_ranks,
+            chosen_devices.environment,
             self._waiter,
             limit_s,
         )
-        return Bench(folder, on, self._waiter, limit_s).run_guarded(check)
+        return Bench(folder, chosen_devices, self._waiter, limit_s).run_guarded(check)
 
     def _run_check(self, name: str, check: Callable[[], Outcome]) -> None:
         """Run one check and record its outcome and duration."""
