@@ -110,14 +110,14 @@ def build_job(
 
     model_description = _describe(config, spec, validation, network, reporter) if world.is_main else None
     objective = Objective(spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size)
-    precision_settings = Precision(config.precision, world.device)
+    mixed_precision = Precision(config.precision, world.device)
     network, reason = batch_norm.synchronise(network, config, world)
     if reason:
         message = f"SyncBatchNorm does nothing here: {reason}."
         reporter.warning("sync_batchnorm_idle", message, "No action is needed.")
     # All ranks initialised the same weights; from here on each replica draws its own dropout masks.
     torch.manual_seed(config.seed + 1 + strategy.replica)
-    strategy.autocast = precision_settings.autocast
+    strategy.autocast = mixed_precision.autocast
     if strategy.takes_any_layout:
         precision.put_channels_last(network, world.device, config.precision)
     strategy.wrap(network)
@@ -132,7 +132,7 @@ def build_job(
         world,
         strategy,
         optimizer,
-        scaler=precision_settings.scaler,
+        scaler=mixed_precision.scaler,
         binding={
             "num_train": len(train),
             "num_validation": len(validation),
@@ -170,7 +170,7 @@ def build_job(
             num_shards=batches.num_replicas,
             num_train=len(train),
         ),
-        precision=precision_settings,
+        precision=mixed_precision,
         reporter=reporter,
         meter=registry.part(config, StepMeter)(world, reporter),
         observer=Observer.of(strategy, optimizer, live_progress),
@@ -184,12 +184,14 @@ def build_job(
         global_batch=config.global_batch(batches.num_replicas),
         answers=answers,
         step_start=StepStart(strategy.network, world.device),
-        trivial=_trivial(spec, train, validation, reporter) if world.is_main else None,
+        trivial=_compute_trivial(spec, train, validation, reporter) if world.is_main else None,
         lineage=lineage,
     )
 
 
-def _trivial(spec: DataSpec, train: Split, validation: Split, reporter: NullReporter) -> Trivial | None:
+def _compute_trivial(
+    spec: DataSpec, train: Split, validation: Split, reporter: NullReporter
+) -> Trivial | None:
     try:
         return registry.task(spec.task).trivial(spec, train, validation)
     except (RuntimeError, ValueError, LookupError) as error:

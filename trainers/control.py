@@ -132,9 +132,9 @@ def _stop(job: Job, command: Command) -> None:
 def _checkpoint(job: Job, command: Command) -> None:
     """Start a save; `SaveAnswers` answers the command when the checkpoint is on disk."""
     step = job.progress.step
-    job.answers.asked[step] = command
+    job.answers.save_commands[step] = command
     save(job, "button")
-    if job.checkpointer.is_saved(step) and job.answers.asked.pop(step, None) is not None:
+    if job.checkpointer.is_saved(step) and job.answers.save_commands.pop(step, None) is not None:
         job.reporter.answer(command, step=step, accepted=True, message=f"Step {step:,} is already saved.")
 
 

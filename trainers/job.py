@@ -192,7 +192,7 @@ class SaveAnswers:
     """Reports the outcome of each save, from the thread that wrote it, and answers the save command."""
 
     reporter: NullReporter
-    asked: dict[int, Command] = field(default_factory=dict)
+    save_commands: dict[int, Command] = field(default_factory=dict)
     # Limits warnings: a run that saves at every step would otherwise fill the disk with them.
     _warned_at: float | None = None
 
@@ -201,13 +201,13 @@ class SaveAnswers:
         if isinstance(outcome, CheckpointError):
             hint = save_failure_hint(outcome)
             now = time.monotonic()
-            if self._warned_at is None or now - self._warned_at > WARN_EVERY_S or self.asked:
+            if self._warned_at is None or now - self._warned_at > WARN_EVERY_S or self.save_commands:
                 self._warned_at = now
                 self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
-            for step, waiting in list(self.asked.items()):
+            for step, waiting in list(self.save_commands.items()):
                 message = f"Could not save step {step:,}: {outcome}"
                 self.reporter.answer(waiting, step=step, accepted=False, message=message)
-            self.asked.clear()
+            self.save_commands.clear()
             return
         self._warned_at = None
         log.info("checkpoint of step %d saved (%s), %.2f s", outcome.step, outcome.reason, outcome.duration_s)
@@ -221,7 +221,7 @@ class SaveAnswers:
             reason=outcome.reason,
             removed=list(outcome.removed),
         )
-        command = self.asked.pop(outcome.step, None)
+        command = self.save_commands.pop(outcome.step, None)
         if command is not None:
             message = f"Saved at step {outcome.step:,}."
             self.reporter.answer(command, step=outcome.step, accepted=True, message=message)
@@ -267,7 +267,7 @@ def evaluate(job: Job) -> bool:
     return True
 
 
-def sample_now_and_then(job: Job) -> None:
+def sample_if_due(job: Job) -> None:
     """Take a sample if enough time has passed since the previous one: an epoch can take hours."""
     if job.meter.is_sample_due:
         with job.observer.exclude_time():

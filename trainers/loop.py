@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from trainers.control import check_for_stop, evaluate_unless_stopped, execute, finish
-from trainers.job import Job, sample_now_and_then, save
+from trainers.job import Job, sample_if_due, save
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def train(job: Job) -> None:
                 execute(job, command)
             if job.has_ended():
                 break
-            sample_now_and_then(job)
+            sample_if_due(job)
             job.begin_step()
         else:  # no break: every batch of the epoch was used
             command = job.meter.report()

@@ -327,7 +327,7 @@ def make_router(store: RunStore) -> Router:
     @router.get("/{run_id}/forwarding")
     def forwarding(run_id: str) -> dict[str, Any]:
         run = store.view(run_id).run
-        return forward_state.shown(run, run.read_config().forward_to)
+        return forward_state.page_state(run, run.read_config().forward_to)
 
     @router.get("/{run_id}/poll")
     def poll(run_id: str, chart_view: RequestedView, since: Cursor = -1) -> Response:

@@ -121,10 +121,10 @@ def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     # No job reaches its tenth step in this time.
     bench = Bench(tmp_path, on, CancellableWait(), limit_s=0.5)
     checks = DdpChecks(bench)
-    found = bench.guarded(checks.checkpoint)
+    found = bench.run_guarded(checks.checkpoint)
     assert found.state == "failed"
     assert found.words == "The job hung and was killed: waited 0.5 s for step 10."
     assert found.hint
     assert processes_at(tmp_path) == [] and bench.job is None
     for check in (checks.kill, checks.resume, checks.stop, checks.exact):
-        assert bench.guarded(check).state == "not_checked", "what follows says that it could not be seen"
+        assert bench.run_guarded(check).state == "not_checked", "what follows says that it could not be seen"

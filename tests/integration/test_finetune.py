@@ -161,9 +161,9 @@ def test_trained_classes_are_kept_when_there_are_as_many(stand_in: Callable[[str
     folder = stand_in("classifier")
     saved = load_file(folder / "model.safetensors")["classifier.weight"]
     kept = hf_text.build(spec(num_classes=3), options(folder))
-    assert isinstance(kept, hf_text.TrainedClassifier)
+    assert isinstance(kept, hf_text.PretrainedClassifier)
     assert torch.equal(kept.classifier.classifier.weight, saved)
-    assert isinstance(hf_text.build(spec(num_classes=5), options(folder)), hf_text.MeanOfWords)
+    assert isinstance(hf_text.build(spec(num_classes=5), options(folder)), hf_text.MeanPoolingClassifier)
 
 
 @needs_transformers

@@ -47,7 +47,7 @@ def test_a_run_is_forwarded_whatever_is_killed(tmp_path: Path) -> None:
 
 
 def shown(run: RunDirectory) -> dict[str, object]:
-    return state.shown(run, "mlflow")
+    return state.page_state(run, "mlflow")
 
 
 def followers_of(run: RunDirectory) -> list[psutil.Process]:

@@ -172,12 +172,12 @@ class Check:
                 ("stop", ddp.stop),
                 ("exact", ddp.exact),
             ):
-                yield name, partial(bench.guarded, check)
+                yield name, partial(bench.run_guarded, check)
             for strategy in self._other_strategies():
                 check = partial(check_strategy, bench, strategy, ddp.losses)
-                yield f"strategy_{strategy['name']}", partial(bench.guarded, check)
+                yield f"strategy_{strategy['name']}", partial(bench.run_guarded, check)
         finally:
-            bench.done()
+            bench.end_job()
 
     def _check_driver(self) -> Outcome:
         """Check whether torch can use the idle GPUs, and choose the devices of the jobs."""
@@ -188,8 +188,10 @@ class Check:
             obstacle = replace(obstacle, reason=scrub(obstacle.reason, self._known))
             self._probe = replace(self._probe, obstacle=obstacle)
         outcome, gpu_problem = driver.judge(Nvidia.read(), self._probe, num_free=len(gpus.free))
-        usable = devices.usable(gpus, self._probe.uuids)
-        self._devices = devices.choose(self._options.device, self._options.num_ranks, usable, gpu_problem)
+        usable_gpus = devices.exclude_unusable(gpus, self._probe.uuids)
+        self._devices = devices.choose(
+            self._options.device, self._options.num_ranks, usable_gpus, gpu_problem
+        )
         self._last_check = _find_comparable(self._files.read(), self._devices)
         for strategy in self._other_strategies():
             name = f"strategy_{strategy['name']}"
@@ -207,20 +209,20 @@ class Check:
     def _other_strategies(self) -> list[Any]:
         return [strategy for strategy in self._probe.strategies if strategy["name"] != "ddp"]
 
-    def _check_all_reduce(self, folder: Path, on: Devices) -> Outcome:
-        if on.num_ranks < all_reduce.MIN_RANKS:
+    def _check_all_reduce(self, folder: Path, chosen_devices: Devices) -> Outcome:
+        if chosen_devices.num_ranks < all_reduce.MIN_RANKS:
             return Outcome.skipped("A single rank does not communicate.")
         limit_s = self._options.job_limit_s
         check = partial(
             all_reduce.check_all_reduce,
             folder,
-            on.kind,
-            on.num_ranks,
-            on.environment,
+            chosen_devices.kind,
+            chosen_devices.num_ranks,
+            chosen_devices.environment,
             self._waiter,
             limit_s,
         )
-        return Bench(folder, on, self._waiter, limit_s).guarded(check)
+        return Bench(folder, chosen_devices, self._waiter, limit_s).run_guarded(check)
 
     def _run_check(self, name: str, check: Callable[[], Outcome]) -> None:
         """Run one check and record its outcome and duration."""
@@ -244,7 +246,7 @@ class Check:
         )
         seconds = time.monotonic() - started
         finding = replace(self._findings[name], **vars(outcome), seconds=seconds)
-        finding = replace(finding, compared=self._comparison(finding))
+        finding = replace(finding, compared=self._compare(finding))
         self._findings[name] = finding
         self._report(self.to_json(), finding)
 
@@ -254,7 +256,7 @@ class Check:
             if finding.state in ("waiting", "running"):
                 self._findings[name] = replace(finding, state="cancelled")
 
-    def _comparison(self, finding: Finding) -> str:
+    def _compare(self, finding: Finding) -> str:
         """Describe how a finding differs from the last check on the same number of devices of this kind."""
         self._had_other_runs = self._had_other_runs or is_any_run_live(self._runs_dir)
         if self._last_check is None:

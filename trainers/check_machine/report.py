@@ -114,16 +114,16 @@ class Known:
         return Known(folders=folders, names=names, values=values)
 
 
-def scrub(text: str, known: Known) -> str:
+def scrub(text: str, private_data: Known) -> str:
     """Return external text without the data that identifies users, the machine and this checkout."""
-    for folder in sorted(known.folders, key=len, reverse=True):
+    for folder in sorted(private_data.folders, key=len, reverse=True):
         if len(folder) > 1:
-            text = re.sub(rf"{re.escape(folder)}(?![\w.-])", known.folders[folder], text)
+            text = re.sub(rf"{re.escape(folder)}(?![\w.-])", private_data.folders[folder], text)
     text = _HOMES.sub("HOME", text)
-    for value in sorted(set(known.values), key=len, reverse=True):
+    for value in sorted(set(private_data.values), key=len, reverse=True):
         if len(value) >= SHORTEST_VALUE and not _VERSION.fullmatch(value):
             text = text.replace(value, "VALUE")
-    for name in sorted(set(known.names), key=len, reverse=True):
+    for name in sorted(set(private_data.names), key=len, reverse=True):
         if len(name) >= SHORTEST_NAME and name.lower() not in NOBODYS_NAMES:
             text = re.sub(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", "NAME", text, flags=re.IGNORECASE)
     text = _DOMAINS.sub("NAME", text)

@@ -1,9 +1,9 @@
 """Follows a run's events and sends them to a tracker.
 
 The follower only reads `events.jsonl`, in a separate process at the lowest priority, so it does not affect
-the run. After the tracker has accepted a piece of the file, the follower writes the position after this piece
+the run. After the tracker has accepted a chunk of the file, the follower writes the position after this chunk
 to `forward/<tracker>.json`, from which the next follower continues. If it is killed before this write, the
-piece is sent again, and each tracker drops duplicates.
+chunk is sent again, and each tracker drops duplicates.
 
 Any failure of the tracker is recorded, and retried at growing intervals while the run is live, and for
 `GIVE_UP_S` after its end.
@@ -187,7 +187,7 @@ class Follower:
                 return False
 
     def _send(self, batch: Sequence[events.Event], end: int) -> bool:
-        maker = copy.copy(self._maker)  # a copy, because a piece that is not accepted is converted again
+        maker = copy.copy(self._maker)  # a copy, because a chunk that is not accepted is converted again
         points = list(maker.points(batch))
         if points and not self._call(operator.methodcaller("send", points)):
             return False

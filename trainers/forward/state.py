@@ -121,7 +121,7 @@ def lock_file(run: RunDirectory, tracker: str) -> Path:
     return run.path / FOLDER / f"{tracker}.lock"
 
 
-def shown(run: RunDirectory, tracker: str) -> dict[str, Any]:
+def page_state(run: RunDirectory, tracker: str) -> dict[str, Any]:
     """Return the state for the run's page, with `is_alive`; without `phase` if forwarding has not begun.
 
     Raises:

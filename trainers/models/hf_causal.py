@@ -14,7 +14,7 @@ from trainers.registry import ModelOptions, register_model
 NAME = "hf_causal"
 
 
-class TrainedWriter(nn.Module):
+class PretrainedCausalLM(nn.Module):
     """A pretrained causal language model: scores for the next token at each position."""
 
     def __init__(self, writer: Any, num_tokens: int) -> None:
@@ -59,7 +59,7 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     pretrained_model = pretrained_text.load(transformers.AutoModelForCausalLM, folder, NAME)
     lora.add_adapters(pretrained_model, options.lora_rank, offline=options.offline)
     pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, pretrained_model, folder)
-    network = TrainedWriter(pretrained_model, spec.num_classes)
+    network = PretrainedCausalLM(pretrained_model, spec.num_classes)
     example = torch.arange(spec.input_shape[0]).remainder(spec.num_classes).unsqueeze(0)
     pretrained.freeze_unused(network, example)
     if is_not_causal(network, example):

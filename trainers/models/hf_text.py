@@ -16,7 +16,7 @@ NAME = "hf_text"
 DROPOUT = 0.1
 
 
-class MeanOfWords(nn.Module):
+class MeanPoolingClassifier(nn.Module):
     """A pretrained encoder and a new output layer on the mean of its token outputs.
 
     Sentence models are trained with the mean (Reimers and Gurevych 2019, "Sentence-BERT").
@@ -40,7 +40,7 @@ class MeanOfWords(nn.Module):
         return scores
 
 
-class TrainedClassifier(nn.Module):
+class PretrainedClassifier(nn.Module):
     """A pretrained classifier with the same number of classes; keeps its output layer."""
 
     def __init__(self, classifier: Any, spec: DataSpec) -> None:
@@ -89,10 +89,12 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     network: nn.Module
     if num_trained_classes(config) == spec.num_classes:
         pretrained_model = pretrained_text.load(transformers.AutoModelForSequenceClassification, folder, NAME)
-        network = TrainedClassifier(pretrained_model, spec)
+        network = PretrainedClassifier(pretrained_model, spec)
     else:
         pretrained_model = pretrained_text.load(transformers.AutoModel, folder, NAME)
-        network = MeanOfWords(pretrained_model, pretrained_model.config.get_text_config().hidden_size, spec)
+        network = MeanPoolingClassifier(
+            pretrained_model, pretrained_model.config.get_text_config().hidden_size, spec
+        )
     # The output layer, which is not part of `base_model`, is trained in full.
     lora.add_adapters(pretrained_model.base_model, options.lora_rank, offline=options.offline)
     pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, pretrained_model, folder)

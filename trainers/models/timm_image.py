@@ -20,7 +20,7 @@ MIN_SIDE = 64
 STRIDE = 32
 
 
-class Resized(nn.Module):
+class ResizeInput(nn.Module):
     """A network whose input images are resized to a size it supports.
 
     Args:
@@ -88,9 +88,9 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
         if folder is None
         else load(timm, folder, spec.num_classes, arguments)
     )
-    resized = Resized(network, size)
-    pretrained.freeze_unused(resized, torch.zeros(2, *spec.input_shape))
-    return resized
+    model = ResizeInput(network, size)
+    pretrained.freeze_unused(model, torch.zeros(2, *spec.input_shape))
+    return model
 
 
 def load(timm: Any, folder: Path, num_classes: int, arguments: dict[str, Any]) -> nn.Module:

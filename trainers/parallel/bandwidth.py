@@ -57,15 +57,15 @@ def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measuremen
     """
     source, expected = make_test_values(size_bytes // BYTES_PER_ELEMENT, world)
     values = source.clone()
-    warm_up_s = min(_timed_all_reduce(values, source, world) for _ in range(NUM_WARM_UPS))
+    warm_up_s = min(_time_all_reduce(values, source, world) for _ in range(NUM_WARM_UPS))
     # All ranks must use the same number: otherwise a rank waits forever in an all-reduce.
-    num_repetitions = repetitions_in_time(_slowest(warm_up_s, world), time_per_size_s)
-    times_s = [_timed_all_reduce(values, source, world) for _ in range(num_repetitions)]
+    num_repetitions = repetitions_in_time(_max_over_ranks(warm_up_s, world), time_per_size_s)
+    times_s = [_time_all_reduce(values, source, world) for _ in range(num_repetitions)]
     if not torch.equal(values, expected):
         raise ValueError(
             f"an all-reduce of {len(values):,} numbers returned a wrong sum on rank {world.rank}"
         )
-    time_s = _slowest(statistics.median(times_s), world)
+    time_s = _max_over_ranks(statistics.median(times_s), world)
     algorithm_bytes_per_s = size_bytes / time_s
     is_cuda = world.device.type == "cuda"
     return Measurement(
@@ -98,7 +98,7 @@ def repetitions_in_time(time_s: float, total_s: float) -> int:
     return min(MAX_REPETITIONS, max(MIN_REPETITIONS, int(total_s / time_s)))
 
 
-def _timed_all_reduce(values: Tensor, source: Tensor, world: World) -> float:
+def _time_all_reduce(values: Tensor, source: Tensor, world: World) -> float:
     values.copy_(source)
     # Start together: waiting for a late rank is not transfer time.
     dist.barrier()
@@ -115,7 +115,7 @@ def _wait_for_gpu(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _slowest(time_s: float, world: World) -> float:
+def _max_over_ranks(time_s: float, world: World) -> float:
     """Return the longest time over all ranks: a training step waits for the slowest rank."""
     longest = torch.tensor([time_s], dtype=torch.float64, device=world.device)
     dist.all_reduce(longest, op=dist.ReduceOp.MAX)

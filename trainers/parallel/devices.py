@@ -59,11 +59,11 @@ def choose(requested: str, local_rank: int, num_local_ranks: int) -> Choice:
         ValueError: if GPUs are requested but unusable, or there are fewer GPUs than ranks.
     """
     if requested == "cpu":
-        return _on_the_cpu(None)
+        return _choose_cpu(None)
     obstacle = find_obstacle(num_local_ranks)
     num_gpus = 0 if obstacle is not None else torch.cuda.device_count()
     if num_gpus == 0 and requested == "auto":
-        return _on_the_cpu(obstacle)
+        return _choose_cpu(obstacle)
     if obstacle is not None:
         reason = f"{obstacle.reason} {obstacle.remedy}"
         raise ValueError(f"device is {requested}, but no GPU can be used. {reason} Or choose device cpu")
@@ -77,7 +77,7 @@ def choose(requested: str, local_rank: int, num_local_ranks: int) -> Choice:
     return Choice(device=torch.device("cuda", local_rank), backend="nccl")
 
 
-def _on_the_cpu(obstacle: Obstacle | None) -> Choice:
+def _choose_cpu(obstacle: Obstacle | None) -> Choice:
     os.environ.update(cuda_environment.none_visible())
     return Choice(device=torch.device("cpu"), obstacle=obstacle)
 
@@ -91,10 +91,10 @@ def find_obstacle(num_ranks: int) -> Obstacle | None:
     if not visible and (obstacle := cuda_environment.obstacle()) is not None:
         return obstacle
     if not torch.backends.cuda.is_built():
-        return _built_for_the_cpu() if visible else None
+        return _cpu_build_obstacle() if visible else None
     if not visible and torch.cuda.device_count() == 0:
         return None
-    return _too_few_supported(visible, num_ranks) or _start_cuda()
+    return _find_kernel_obstacle(visible, num_ranks) or _start_cuda()
 
 
 def set_gpu(device: torch.device) -> None:
@@ -109,8 +109,8 @@ def set_gpu(device: torch.device) -> None:
     if not is_covered(capability, torch.cuda.get_arch_list()):
         index = machine_index(device)
         label = device if index is None else f"GPU {index}"
-        unsupported = _unsupported([f"{properties.name} ({label})"])
-        raise ValueError(f"{unsupported.reason} {unsupported.remedy} Or choose device cpu")
+        obstacle = _kernel_obstacle([f"{properties.name} ({label})"])
+        raise ValueError(f"{obstacle.reason} {obstacle.remedy} Or choose device cpu")
     _check_assigned_gpu(device.index, properties)
 
 
@@ -174,7 +174,7 @@ def _covers(parts: re.Match[str], capability: tuple[int, int]) -> bool:
     return built_for[0] == capability[0] and built_for[1] <= capability[1]
 
 
-def _too_few_supported(visible: Sequence[VisibleGpu], num_ranks: int) -> Obstacle | None:
+def _find_kernel_obstacle(visible: Sequence[VisibleGpu], num_ranks: int) -> Obstacle | None:
     """Return an obstacle if torch has kernels for fewer GPUs than needed, according to NVML."""
     arch_list = torch.cuda.get_arch_list()
     unsupported = []
@@ -185,10 +185,10 @@ def _too_few_supported(visible: Sequence[VisibleGpu], num_ranks: int) -> Obstacl
             unsupported.append(f"{name} (compute capability {capability[0]}.{capability[1]})")
     if not unsupported or len(visible) - len(unsupported) >= min(num_ranks, len(visible)):
         return None
-    return _unsupported(unsupported)
+    return _kernel_obstacle(unsupported)
 
 
-def _unsupported(names: Sequence[str]) -> Obstacle:
+def _kernel_obstacle(names: Sequence[str]) -> Obstacle:
     unsupported, supported = ", ".join(names), ", ".join(torch.cuda.get_arch_list())
     return Obstacle(
         reason=f"This torch ({torch.__version__}) has no kernels for {unsupported}: only for {supported}.",
@@ -199,7 +199,7 @@ def _unsupported(names: Sequence[str]) -> Obstacle:
     )
 
 
-def _built_for_the_cpu() -> Obstacle:
+def _cpu_build_obstacle() -> Obstacle:
     return Obstacle(
         reason=f"This torch ({torch.__version__}) was built for CPUs only.",
         remedy=f"Install one for GPUs ({installation.torch_for_gpus()}).",
@@ -211,11 +211,11 @@ def _start_cuda() -> Obstacle | None:
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
-        return explain(str(error), torch.version.cuda, nvml.driver_versions()[0])
+        return describe_cuda_error(str(error), torch.version.cuda, nvml.driver_versions()[0])
     return None
 
 
-def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
+def describe_cuda_error(error: str, built_for: str | None, driver: str | None) -> Obstacle:
     """Return the cause and the remedy of an error from CUDA's initialisation.
 
     Args:
@@ -225,7 +225,7 @@ def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
     message = " ".join(error.split())[:MAX_MESSAGE_CHARS]
     reinstall_text = "reinstall NVIDIA's driver."
     if "driver on your system is too old" in message or "driver version is insufficient" in message:
-        return _driver_too_old(built_for, driver)
+        return _old_driver_obstacle(built_for, driver)
     if "system not yet initialized" in message:
         reason = "The service that sets up the links between the GPUs (NVSwitch) is not running: error 802."
         start = "sudo systemctl start nvidia-fabricmanager"
@@ -240,7 +240,7 @@ def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
     return Obstacle(reason=reason, remedy=remedy)
 
 
-def _driver_too_old(built_for: str | None, driver: str | None) -> Obstacle:
+def _old_driver_obstacle(built_for: str | None, driver: str | None) -> Obstacle:
     min_version = FIRST_DRIVER.get(int(built_for.split(".")[0])) if built_for else None
     driver_text = f"NVIDIA's driver {min_version} or newer" if min_version else "a newer driver of NVIDIA's"
     return Obstacle(

@@ -1,7 +1,7 @@
 """All-reduce between CPU ranks of one machine through shared memory.
 
 gloo sends gradients through local sockets, which takes most of the time of a small model's step. This module
-averages each bucket in pieces, one round per piece:
+averages each bucket in chunks, one round per chunk:
 
 1. Each rank writes its gradients, divided by the number of ranks, into its own memory file.
 2. It writes one byte into a pipe to each other rank, then waits for one byte from each of them.
@@ -34,8 +34,8 @@ from trainers.machine.host import MemoryFile
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.strategy import Round
 
-# A large bucket is averaged piece by piece, so that the shared memory is small and stays in the CPU cache.
-# Each piece costs one barrier; the gradients of a small MLP, 1.08 MB, fit into one.
+# A large bucket is averaged chunk by chunk, so that the shared memory is small and stays in the CPU cache.
+# Each chunk costs one barrier; the gradients of a small MLP, 1.08 MB, fit into one.
 CHUNK_BYTES = 2**21
 # Maximum number of ranks. With more ranks, each reads more from the others than gloo sends.
 MAX_RANKS = 8
@@ -123,7 +123,7 @@ class SharedSum:
         self.spent_s += time.perf_counter() - started_at
 
     def average_timed(self, values: Tensor) -> list[Round]:
-        """Do the same as `average`, and return the times of each piece."""
+        """Do the same as `average`, and return the times of each chunk."""
         started_at = time.perf_counter()
         now, rounds = time.monotonic_ns, []
         for chunk in values.split(CHUNK_BYTES // values.element_size()):

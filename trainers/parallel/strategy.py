@@ -24,7 +24,7 @@ Bucket = tuple[tuple[str, int], ...]
 
 
 class Round(NamedTuple):
-    """Timestamps (`time.monotonic_ns`) of one piece of a bucket in the shared-memory all-reduce.
+    """Timestamps (`time.monotonic_ns`) of one chunk of a bucket in the shared-memory all-reduce.
 
     Attributes:
         written_ns: this rank has written its share.

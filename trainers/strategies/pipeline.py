@@ -1,6 +1,7 @@
 """Pipeline parallelism (Huang et al. 2018, "GPipe"): each rank holds consecutive layers, called a stage.
 
-A batch is split into pieces that pass through the stages one after another: all forward, then all backward.
+A batch is split into micro-batches that pass through the stages one after another: all forward, then all
+backward.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Pipeline(ShardedStrategy):
         num_micro_batches: int,
         loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> tuple[ScheduleGPipe, Tensor]:
-        """Return a schedule for pieces of this shape, and a tensor like the last stage's output.
+        """Return a schedule for micro-batches of this shape, and a tensor like the last stage's output.
 
         Without a loss, the schedule runs forward only. Every rank must call it. The input and output of each
         stage are passed explicitly: otherwise torch would exchange them between ranks as pickles.
@@ -176,13 +177,13 @@ class Pipeline(ShardedStrategy):
         )
         try:
             schedule = ScheduleGPipe(stage, num_micro_batches, loss_fn=loss, scale_grads=False)
-        except ValueError:  # torch 2.8 refuses fewer pieces than stages, although GPipe can run them
+        except ValueError:  # torch 2.8 refuses fewer micro-batches than stages, although GPipe can run them
             schedule = ScheduleGPipe(stage, world.world_size, loss_fn=loss, scale_grads=False)
             schedule._n_microbatches = num_micro_batches  # noqa: SLF001
         return schedule, _zeros(shapes[-1], world.device)
 
     def _try_stages(self, module: nn.Module, micro_batch: Tensor) -> list[Any]:
-        """Return the shape of a piece before the first stage and after each stage, by a forward pass."""
+        """Return the shape of a micro-batch before the first and after each stage, by a forward pass."""
         world = self.world
         shapes = [_shape_of(micro_batch)]
         devices = [world.device] if world.device.type == "cuda" else []
@@ -255,7 +256,7 @@ class _Autocast(nn.Module):
 
 
 class _MicroBatchLosses:
-    """Collects the outputs of all pieces and computes loss and gradient for the complete batch.
+    """Collects the outputs of all micro-batches and computes loss and gradient for the complete batch.
 
     GPipe starts the first backward after the last forward, so the loss can be any function of the batch.
     """
@@ -269,12 +270,12 @@ class _MicroBatchLosses:
         self._gradients: tuple[Tensor, ...] = ()
 
     def add(self, number: int, output: Tensor) -> None:
-        """Add the output of a piece."""
+        """Add the output of a micro-batch."""
         self._outputs[number] = output
         self._gradients = ()
 
     def gradient(self, number: int) -> Tensor:
-        """Return the gradient of the loss with respect to a piece's output."""
+        """Return the gradient of the loss with respect to a micro-batch's output."""
         if not self._gradients:
             outputs = [self._outputs[index].requires_grad_() for index in range(self._num_micro_batches)]
             with torch.enable_grad():
@@ -285,7 +286,7 @@ class _MicroBatchLosses:
 
 
 class _MicroBatchLoss(torch.autograd.Function):
-    """Placeholder for a piece's loss; its backward returns the gradient of the batch's loss."""
+    """Placeholder for a micro-batch's loss; its backward returns the gradient of the batch's loss."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, loss: _MicroBatchLosses, number: int) -> Tensor:

@@ -99,7 +99,7 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
 
     def make() -> None:
         world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        ranks_a_machine = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        ranks_per_machine = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
         code = code_module.read_folder(entry.parent, entry)
         config = Config(
             model="script",
@@ -108,10 +108,10 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
             script_arguments=shlex.join(options.arguments),
             script_folder=str(Path.cwd()),
             script_on_cpu=options.on_cpu,
-            num_nodes=world_size // ranks_a_machine,
-            nproc_per_node=ranks_a_machine,
+            num_nodes=world_size // ranks_per_machine,
+            nproc_per_node=ranks_per_machine,
         )
-        rundir.make(run, config, lambda made: code_module.write(made.path, code))
+        rundir.make(run, config, lambda created: code_module.write(created.path, code))
 
     return rundir.make_on_rank_0(run, make)
 

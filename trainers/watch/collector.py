@@ -102,7 +102,8 @@ class Collector:
         """Write the remaining records of all ranks, and close the file."""
         deadline = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < deadline and not all(
-            self._control.of_rank(rank, spool.END) or not self._control.of_rank(rank, spool.STEP)
+            self._control.get_rank_value(rank, spool.END)
+            or not self._control.get_rank_value(rank, spool.STEP)
             for rank in range(1, self.num_ranks)
         ):
             time.sleep(0.05)
@@ -115,8 +116,8 @@ class Collector:
             self._file.append(self._events)
         self._file.close()
 
-    def _add(self, kind: str, fields: Mapping[str, Any], at: float | None = None) -> None:
-        self._events.append((time.time() if at is None else at, kind, fields))
+    def _add(self, kind: str, fields: Mapping[str, Any], time_unix_s: float | None = None) -> None:
+        self._events.append((time.time() if time_unix_s is None else time_unix_s, kind, fields))
 
     # Steps
 
@@ -134,7 +135,7 @@ class Collector:
     def _may_continue(self) -> bool:
         """Return True if the ranks without a further step have ended, or the wait for them was too long."""
         missing = [rank for rank, rows in enumerate(self._steps) if not rows]
-        if all(self._control.of_rank(rank, spool.END) for rank in missing):
+        if all(self._control.get_rank_value(rank, spool.END) for rank in missing):
             return True
         now = time.monotonic()
         self._waiting_since = self._waiting_since or now
@@ -353,7 +354,7 @@ class Collector:
         steps = {part["step"] for part in parts.values()}
         step = max(steps)
         if missing and not problem:
-            is_past = all(self._control.of_rank(rank, spool.STEP) > step for rank in missing)
+            is_past = all(self._control.get_rank_value(rank, spool.STEP) > step for rank in missing)
             waited_s = time.monotonic() - min(part["at"] for part in parts.values())
             if not is_over and not (is_past and waited_s > MAX_SAVE_WAIT_S):
                 return

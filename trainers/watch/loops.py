@@ -205,7 +205,7 @@ def _until_break(loop: ast.For | ast.While, frame: FrameType) -> tuple[str, int 
 
 def _num_until(
     loop: ast.For | ast.While,
-    now: ast.expr,
+    counter: ast.expr,
     end: ast.expr,
     compare_line: int,
     frame: FrameType,
@@ -216,14 +216,14 @@ def _num_until(
     None if the loop does not add 1 to the counter.
     """
     increment_line, line = (
-        next((statement.lineno for statement in loop.body if _adds_one(statement, now)), None),
+        next((statement.lineno for statement in loop.body if _adds_one(statement, counter)), None),
         frame.f_lineno,
     )
-    if isinstance(loop, ast.For) and ast.unparse(now) in map(ast.unparse, ast.walk(loop.target)):
+    if isinstance(loop, ast.For) and ast.unparse(counter) in map(ast.unparse, ast.walk(loop.target)):
         increment_line = loop.lineno  # `for i, batch in enumerate(loader)`
     if increment_line is None:
         return None
-    remaining: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=now), frame)
+    remaining: int = _value(ast.BinOp(left=end, op=ast.Sub(), right=counter), frame)
     return (
         remaining
         + is_included
@@ -258,8 +258,8 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
         # `vars`, because a property could run code of the script.
         return vars(_value(node.value, frame))[node.attr]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        left, right = _value(node.left, frame), _value(node.right, frame)
-        if not (isinstance(left, int) and isinstance(right, int)):
+        left_value, right_value = _value(node.left, frame), _value(node.right, frame)
+        if not (isinstance(left_value, int) and isinstance(right_value, int)):
             raise TypeError("only whole numbers are added")
-        return left + right if isinstance(node.op, ast.Add) else left - right
+        return left_value + right_value if isinstance(node.op, ast.Add) else left_value - right_value
     raise ValueError(ast.dump(node)[:80])

@@ -66,7 +66,7 @@ MAX_OTHER_STEPS = 50
 MAX_NOTED_READS = 20
 # A step with more backward passes counts as one that never ends.
 MAX_STEP_LOSSES = 1000
-MAX_MARKS = 4096
+MAX_CUDA_EVENTS = 4096
 # DDP regroups the gradients after its first steps.
 STEPS_TO_BUCKETS = 5
 BEGIN = "begin"
@@ -92,7 +92,7 @@ class Recorder:
 
     def __init__(self, run_dir: Path, code_dir: Path, resume_step: int | None = None) -> None:
         self.run_dir, self.code_dir, self._resume_step = run_dir, code_dir, resume_step
-        self._root = f"{code_dir}{os.sep}"
+        self._code_root = f"{code_dir}{os.sep}"
         self.rank = int(os.environ.get("RANK", "-1"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.step = self._start_step = 0
@@ -108,14 +108,14 @@ class Recorder:
         self.is_norm_synced = False
         self.has_reduced = False
         self.num_optimizer_steps = 0
-        self.wait_from: float | None = None
+        self.wait_start: float | None = None
         self.norm: Tensor | None = None
         self.unscaled: Tensor | None = None
         self.control: Control | None = None
         self._write_heartbeat = heartbeats.write_heartbeat
         self._losses: list[Tensor | float] = []
         self._zeroed_losses: list[Tensor | float] = []
-        self._num_dropped = 0
+        self._num_zeroed_losses = 0
         self._is_by_grad = False
         self.num_backwards_in_step = 0
         self._stepping_optimizer: Callable[[], Any] = lambda: None
@@ -125,7 +125,7 @@ class Recorder:
         self._optimizer_start = 0.0
         # The GPU of the losses, and the parts of the current step, each with the CUDA event at its end.
         self._gpu: torch.device | None = None
-        self._marks: list[tuple[str, Any]] = []
+        self._cuda_events: list[tuple[str, Any]] = []
         self._side_stream: Any = None
         self._num_other_steps = 0
         self._norm_due = 0.0
@@ -148,7 +148,7 @@ class Recorder:
         self._average_location: dict[str, Any] = {}
         self._is_average_compared = True
         self._sends_messages = self._has_flat_shards = False
-        self._num_wrapped = 0
+        self._num_ddp_models = 0
         self._files: set[str] = set()
         self._replaced: set[tuple[str, Any, int]] = set()
         self._sample_hashes: set[int] = set()
@@ -181,7 +181,7 @@ class Recorder:
             int(os.environ.get(name, 0)) for name in ("LOCAL_WORLD_SIZE", "GROUP_RANK")
         )
         self.control = Control(
-            self.run_dir, machine=machine, num_ranks=self.world_size, ranks_a_machine=ranks_per_machine
+            self.run_dir, machine=machine, num_ranks=self.world_size, ranks_per_machine=ranks_per_machine
         )
         is_read_elsewhere = self.control.has_other_machines and machine != 0
         self._writer = SpoolWriter(self.run_dir, self.rank, syncs=is_read_elsewhere)
@@ -233,7 +233,7 @@ class Recorder:
         while self._thread.is_alive() and self._collector is not None and self._collector.is_publishing:
             self._thread.join(timeout=1.0)
         self._thread = None
-        self.control.set_of_rank(self.rank, spool.END, status)
+        self.control.set_rank_value(self.rank, spool.END, status)
         self.control.exchange()
         if self._collector is not None:
             self._collector.close()
@@ -246,7 +246,7 @@ class Recorder:
         """Return the innermost frame in the user's code, or None; search at most `max_frames` frames."""
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a public function in all but its name
         while frame is not None and max_frames:
-            if frame.f_code.co_filename.startswith(self._root):
+            if frame.f_code.co_filename.startswith(self._code_root):
                 return frame
             frame, max_frames = frame.f_back, max_frames - 1
         return None
@@ -256,7 +256,7 @@ class Recorder:
         frame = frame or self.user_frame()
         if frame is None:
             return {}
-        return {"file": frame.f_code.co_filename.removeprefix(self._root), "line": frame.f_lineno}
+        return {"file": frame.f_code.co_filename.removeprefix(self._code_root), "line": frame.f_lineno}
 
     # Hooks, called by the training thread
 
@@ -269,7 +269,7 @@ class Recorder:
         self._backward_start = now
         if self.step == self._start_step and self._data_s == 0.0:
             self._step_start = now
-        self.wait_from = None
+        self.wait_start = None
         if self._num_reduced:
             self._end_averaging()
         if not self._is_step_loss(by_grad=by_grad):
@@ -281,7 +281,7 @@ class Recorder:
             if isinstance(value, Tensor) and value.numel() == 1:
                 self._add_loss(value)
         if self._gpu is not None:
-            self._mark("forward")
+            self._record_cuda_event("forward")
         if self._is_without_grad:
             self._is_without_grad = False
             self.note("mode", is_training=True, at=time.time())
@@ -322,10 +322,10 @@ class Recorder:
         self.is_in_backward = False
         self._backward_s += now - self._backward_start
         self._optimizer_start = now  # for a step whose closure calls backward
-        if self.wait_from is not None:
-            self._wait_s += now - self.wait_from
+        if self.wait_start is not None:
+            self._wait_s += now - self.wait_start
         if self._gpu is not None:
-            self._mark("backward" if self.wait_from is None else "wait")
+            self._record_cuda_event("backward" if self.wait_start is None else "wait")
 
     @hook
     def begin_step(self, optimizer: Any, *_args: Any) -> None:
@@ -364,25 +364,26 @@ class Recorder:
         if isinstance(lr, Tensor):  # a scheduler changes it in place
             lr = lr.detach().clone()
         if self._gpu is not None:
-            self._mark("optimizer")
+            self._record_cuda_event("optimizer")
         # the latter if the script zeroes its gradients too early
         losses = self._losses or self._zeroed_losses
         self._rows.append(
             (
                 self.step, max(self.epoch, 0), losses, lr, self.norm, self._samples,
                 now, now - self._step_start, self._data_s, self._backward_s,
-                now - self._optimizer_start, self._wait_s, self._data_pass.pop("num_new", 0), self._marks,
+                now - self._optimizer_start, self._wait_s, self._data_pass.pop("num_new", 0),
+                self._cuda_events,
             )
         )  # fmt: skip
         self._losses, self._zeroed_losses, self.norm = [], [], None
-        if self._marks:
-            self._marks = [(BEGIN, event) for _, event in self._marks[-1:]]
+        if self._cuda_events:
+            self._cuda_events = [(BEGIN, event) for _, event in self._cuda_events[-1:]]
         self._samples = 0
         self._data_s = self._backward_s = self._wait_s = 0.0
         self._step_start = now
         self._write_heartbeat(STEPPING, self.step)
         if self.control is not None:
-            self.control.set_of_rank(self.rank, spool.STEP, self.step)
+            self.control.set_rank_value(self.rank, spool.STEP, self.step)
         if self.step == self._start_step + STEPS_TO_BUCKETS:
             self._note_buckets()
         if self.step in FIRST_FINGERPRINTS or self.step % FINGERPRINT_EVERY == 0:
@@ -423,7 +424,7 @@ class Recorder:
         is_first = optimizer is None or getattr(owner, "param_groups", None) is optimizer.param_groups
         if is_first or owner is model or owner is getattr(model, "module", None):
             self._zeroed_losses = self._losses[:]
-            self._num_dropped += len(self._losses)
+            self._num_zeroed_losses += len(self._losses)
             self._losses.clear()
             self._samples *= bool(self._data_pass)  # the inputs of the model are counted again
 
@@ -466,7 +467,7 @@ class Recorder:
         if self.is_evaluating or not torch.is_grad_enabled():
             return
         if self._gpu is not None:
-            self._mark("data")
+            self._record_cuda_event("data")
         self._data_pass = data_pass or {}
         if data_pass is not None:
             data_pass["num_new"] = data_pass.get("num_new", 0) + 1
@@ -537,9 +538,9 @@ class Recorder:
         if is_training:
             self._step_start = clock()
             self._data_s = 0.0
-            self._marks = []
+            self._cuda_events = []
             if self._gpu is not None:
-                self._mark(BEGIN)
+                self._record_cuda_event(BEGIN)
         else:
             self._write_heartbeat(EVALUATING)
 
@@ -551,7 +552,7 @@ class Recorder:
         parameters = list(inner.parameters())
         if isinstance(model, nn.parallel.DistributedDataParallel):
             num_sharing = model.process_group.size()
-            self._num_wrapped += 1
+            self._num_ddp_models += 1
         else:
             num_sharing = max((_mesh_size(parameter) for parameter in parameters), default=1)
         norms = [m for m in inner.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
@@ -571,9 +572,9 @@ class Recorder:
         """Note that the usually last gradient of this rank is complete."""
         if self.world_size == 1:
             return
-        self.wait_from = clock()
+        self.wait_start = clock()
         if self._gpu is not None:
-            self._mark("backward")
+            self._record_cuda_event("backward")
 
     @hook
     def note_norm(self, norm: Any) -> None:
@@ -612,7 +613,7 @@ class Recorder:
         """Return the names of the parameters that an error of DDP lists by their numbers."""
         match = re.search(r"did not receive grad for rank \d+: ([\d ]+)", error)
         # The numbers refer to the model that failed, which is unknown if the script has several models.
-        if match is None or self.model is None or self._num_wrapped > 1:
+        if match is None or self.model is None or self._num_ddp_models > 1:
             return []
         trained = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         return [trained[int(number)].removeprefix("module.") for number in match[1].split()]
@@ -675,7 +676,7 @@ class Recorder:
     def is_called_by_script(self, skip: int) -> bool:
         """True if the caller is the script's own code, not a library."""
         caller = sys._getframe(skip)  # noqa: SLF001 - a public function in all but its name
-        return caller.f_code.co_filename.startswith(self._root)
+        return caller.f_code.co_filename.startswith(self._code_root)
 
     # The first step, and occasional measurements
 
@@ -801,20 +802,20 @@ class Recorder:
             self._first_epoch = epoch - self.num_passes
         self.epoch, self._is_epoch_set = epoch - self._first_epoch, True
 
-    def _mark(self, part: str) -> None:
+    def _record_cuda_event(self, part: str) -> None:
         """Record a CUDA event at the end of a part of the step, except during the capture of a CUDA graph."""
-        if len(self._marks) >= MAX_MARKS or torch.cuda.is_current_stream_capturing():
+        if len(self._cuda_events) >= MAX_CUDA_EVENTS or torch.cuda.is_current_stream_capturing():
             return
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._gpu))
-        self._marks.append((part, event))
+        self._cuda_events.append((part, event))
 
     def _note_stepless(self) -> None:
         """Note losses without a step: the script updates its weights without an optimizer of torch."""
         if not self.num_optimizer_steps:
             self.note("stepless")
             del self._losses[:-1]
-            self._num_dropped = 0
+            self._num_zeroed_losses = 0
 
     # The thread
 
@@ -848,10 +849,10 @@ class Recorder:
                 [scalar for row in new_rows for scalar in (*row[2], row[4]) if scalar is not None]
             )
         )
-        for step, epoch, losses, lr, norm, samples, ended, *times, num_batches, marks in new_rows:
+        for step, epoch, losses, lr, norm, samples, ended, *times, num_batches, cuda_events in new_rows:
             loss = sum(itertools.islice(scalars, len(losses))) if losses else NAN
-            if marks and marks[0][0] == BEGIN:
-                times = list(_gpu_times(marks))
+            if cuda_events and cuda_events[0][0] == BEGIN:
+                times = list(_gpu_times(cuda_events))
             step_s, data_s, backward_s, optimizer_s, wait_s = times
             forward_s = max(0.0, step_s - data_s - backward_s - optimizer_s)
             parts = (step_s, data_s, forward_s, backward_s, optimizer_s, wait_s)
@@ -887,7 +888,7 @@ class Recorder:
 
     def _sample(self) -> None:
         assert self._writer is not None
-        if len(self._losses) + self._num_dropped > MAX_STEP_LOSSES:
+        if len(self._losses) + self._num_zeroed_losses > MAX_STEP_LOSSES:
             self._note_stepless()
         now_cpu, now = time.process_time(), clock()
         cpu_usage = (now_cpu - self._cpu[0]) / max(1e-6, now - self._cpu[1])
@@ -947,11 +948,11 @@ def _learning_rate(group: Mapping[str, Any]) -> float:
     return NAN if rate is None else float(rate)
 
 
-def _gpu_times(marks: Sequence[tuple[str, Any]]) -> tuple[float, float, float, float, float]:
+def _gpu_times(cuda_events: Sequence[tuple[str, Any]]) -> tuple[float, float, float, float, float]:
     """Return the seconds of a step, and of its data, backward, optimizer and wait, by the GPU's clock."""
     seconds = dict.fromkeys(("data", "forward", "backward", "wait", "optimizer"), 0.0)
-    for (_, before), (part, event) in itertools.pairwise(marks):
-        seconds[part] += before.elapsed_time(event) / 1000
+    for (_, previous_event), (part, event) in itertools.pairwise(cuda_events):
+        seconds[part] += previous_event.elapsed_time(event) / 1000
     backward_s = seconds["backward"] + seconds["wait"]
     return sum(seconds.values()), seconds["data"], backward_s, seconds["optimizer"], seconds["wait"]
 

@@ -99,18 +99,22 @@ def defer_signals() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not None:
-                handlers[number] = signal.signal(number, lambda caught, _: received.add(caught))
+                handlers[number] = signal.signal(
+                    number, lambda received_signal, _: received.add(received_signal)
+                )
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for caught in sorted(received, reverse=True):  # SIGTERM first: SIGINT raises KeyboardInterrupt
-            signal.raise_signal(caught)
+        for received_signal in sorted(
+            received, reverse=True
+        ):  # SIGTERM first: SIGINT raises KeyboardInterrupt
+            signal.raise_signal(received_signal)
 
 
 @dataclass
-class Watched:
+class WatchedTarget:
     """A function for a child process: installs the hooks, then calls the script's function."""
 
     target: Callable[..., Any]
@@ -148,7 +152,7 @@ def _wrap_process_start() -> None:
     def watched_start(self: Any) -> None:
         target = getattr(self, "_target", None)
         if _settings is not None and target is not None and _may_be_a_rank(target):
-            self._target = Watched(target, _settings)
+            self._target = WatchedTarget(target, _settings)
             sys.path.append(str(REPOSITORY))  # so that a child that is not forked can import this module
             try:
                 start(self)
@@ -163,7 +167,7 @@ def _wrap_process_start() -> None:
 
 def _may_be_a_rank(target: Any) -> bool:
     """True unless a library starts the process for itself, such as a loader's worker."""
-    if "RANK" in os.environ or isinstance(target, Watched):
+    if "RANK" in os.environ or isinstance(target, WatchedTarget):
         return False
     module = getattr(target, "__module__", "") or ""
     return not module.startswith(

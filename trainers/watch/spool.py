@@ -56,11 +56,11 @@ class Control:
 
     Args:
         machine: this machine's number.
-        ranks_a_machine: number of ranks per machine; 0: all ranks are on this machine.
+        ranks_per_machine: number of ranks per machine; 0: all ranks are on this machine.
     """
 
     def __init__(
-        self, run_dir: Path, *, machine: int = 0, num_ranks: int = 0, ranks_a_machine: int = 0
+        self, run_dir: Path, *, machine: int = 0, num_ranks: int = 0, ranks_per_machine: int = 0
     ) -> None:
         """Open the file, and create it if it is missing.
 
@@ -68,8 +68,8 @@ class Control:
             OSError: if it cannot be created.
         """
         self._folder = folder = run_dir / FOLDER
-        self._machine, self._ranks_a_machine = machine, ranks_a_machine
-        self._num_machines = num_ranks // ranks_a_machine if ranks_a_machine else 1
+        self._machine, self._ranks_per_machine = machine, ranks_per_machine
+        self._num_machines = num_ranks // ranks_per_machine if ranks_per_machine else 1
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
             raise OSError(f"{folder} is a link")
@@ -103,7 +103,10 @@ class Control:
             numbers.frombytes(data[: len(data) - len(data) % 8])
             if len(numbers) < len(self._numbers):
                 continue  # the file does not exist yet
-            first, num_own = _COMMON + 2 * other_machine * self._ranks_a_machine, 2 * self._ranks_a_machine
+            first, num_own = (
+                _COMMON + 2 * other_machine * self._ranks_per_machine,
+                2 * self._ranks_per_machine,
+            )
             indices = range(first, first + num_own)
             for index in indices if self._machine == 0 else (STOP_STEP, SAVE_STEP):
                 self._numbers[index] = numbers[index]
@@ -120,17 +123,17 @@ class Control:
         """Set one of the common numbers."""
         self._numbers[index] = value
 
-    def of_rank(self, rank: int, counter: int) -> int:
+    def get_rank_value(self, rank: int, counter: int) -> int:
         """Return the value that a rank stored for a counter."""
         return self._numbers[_COMMON + 2 * rank + counter]
 
-    def set_of_rank(self, rank: int, counter: int, value: int) -> None:
+    def set_rank_value(self, rank: int, counter: int, value: int) -> None:
         """Set the value of a counter for a rank."""
         self._numbers[_COMMON + 2 * rank + counter] = value
 
     def newest_step(self, num_ranks: int) -> int:
         """Return the highest step count of all ranks."""
-        return max(self.of_rank(rank, STEP) for rank in range(min(num_ranks, MAX_RANKS)))
+        return max(self.get_rank_value(rank, STEP) for rank in range(min(num_ranks, MAX_RANKS)))
 
 
 def read_ends(run_dir: Path, num_ranks: int) -> list[int]:
@@ -138,7 +141,7 @@ def read_ends(run_dir: Path, num_ranks: int) -> list[int]:
     if not (run_dir / FOLDER / "control").is_file():
         return []
     control = Control(run_dir)
-    return [control.of_rank(rank, END) for rank in range(min(num_ranks, MAX_RANKS))]
+    return [control.get_rank_value(rank, END) for rank in range(min(num_ranks, MAX_RANKS))]
 
 
 class SpoolWriter:

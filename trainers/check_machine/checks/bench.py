@@ -41,7 +41,7 @@ class Bench:
         """Resume an ended run from a checkpoint."""
         return self._begin(run, step)
 
-    def done(self) -> None:
+    def end_job(self) -> None:
         """End the current job, if any."""
         if self.job is not None:
             self.job.end()
@@ -54,7 +54,7 @@ class Bench:
             detail: The job's own error, which is appended to the message.
         """
         job, log = self.job, ""
-        self.done()
+        self.end_job()
         if job is not None:
             log = job.log_end()
         return Outcome.failed(message, REPORT_HINT, detail=detail, log=log)
@@ -74,7 +74,7 @@ class Bench:
             raise JobError("The run stopped, but its checkpoint is incomplete:", fault)
         return step
 
-    def guarded(self, check: Callable[[], Outcome]) -> Outcome:
+    def run_guarded(self, check: Callable[[], Outcome]) -> Outcome:
         """Run a check; end and report a job that fails or hangs.
 
         Raises:
@@ -88,7 +88,7 @@ class Bench:
             return self.failed(str(error), error.detail)
 
     def _begin(self, run: RunDirectory, resume_step: int | None) -> Job:
-        self.done()
+        self.end_job()
         variables = self.devices.environment
         self.job = Job(run, variables, self._waiter, limit_s=self._limit_s, resume_step=resume_step)
         return self.job
@@ -110,7 +110,7 @@ class Bench:
         return None
 
     def _gpu_user(self) -> str | None:
-        return gpus.newly_occupied(self.devices, gpus.sample())
+        return gpus.find_new_user(self.devices, gpus.sample())
 
 
 def checkpoint_fault(run: RunDirectory, step: int) -> str | None:

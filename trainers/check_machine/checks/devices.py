@@ -67,7 +67,7 @@ def sample(except_gpus: Collection[str] = ()) -> GpusNow:
     return GpusNow(free=tuple(free), in_use=tuple(in_use))
 
 
-def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
+def exclude_unusable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
     """Exclude the GPUs that torch cannot use. torch reports only one of several MIG instances."""
     unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids and not (gpu.is_part and uuids)]
     return GpusNow(
@@ -105,24 +105,24 @@ def _gpu_label(gpu: VisibleGpu) -> str:
     return f"A MIG instance of GPU {'?' if index is None else index}" + (f" ({name})" if name else "")
 
 
-def choose(requested: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | None) -> Devices:
+def choose(requested: str, num_ranks: int | None, gpus: GpusNow, gpu_problem: str | None) -> Devices:
     """Choose the devices of the jobs.
 
     Args:
         requested: `auto`, `cpu` or `cuda`.
         num_ranks: None: all free GPUs, or two CPU ranks.
-        why_no_gpu: Why torch cannot use the GPUs; None if it can.
+        gpu_problem: Why torch cannot use the GPUs; None if it can.
 
     Raises:
         UnavailableError: If the requested devices are not available.
     """
     full_gpus = tuple(gpu for gpu in gpus.free if not gpu.is_part)
     # Use only one MIG instance, by one rank, because NCCL does not support several.
-    free = (full_gpus[:MAX_GPUS] or gpus.free[:1]) if why_no_gpu is None else ()
+    free = (full_gpus[:MAX_GPUS] or gpus.free[:1]) if gpu_problem is None else ()
     if requested == "cuda" and len(free) < (num_ranks or 1):
         raise UnavailableError(
             f"{_count_text(num_ranks or 1, 'GPU')} requested, but only {len(free)} can be used: "
-            f"{why_no_gpu or ', '.join(gpus.in_use) or 'none was found'}"
+            f"{gpu_problem or ', '.join(gpus.in_use) or 'none was found'}"
         )
     if requested != "cpu" and free and len(free) >= (num_ranks or 1):
         chosen = free[: num_ranks or len(free)]
@@ -138,7 +138,7 @@ def choose(requested: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str
         )
     ranks = num_ranks or CPU_RANKS
     description = _count_text(ranks, "CPU rank")
-    reason = why_no_gpu or ", ".join(gpus.in_use)
+    reason = gpu_problem or ", ".join(gpus.in_use)
     if requested != "cpu" and free:
         description += (
             f", because that many were requested and only {_count_text(len(free), 'GPU')} can be used"
@@ -149,7 +149,7 @@ def choose(requested: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str
     return Devices(kind="cpu", num_ranks=ranks, description=description)
 
 
-def newly_occupied(devices: Devices, gpus: GpusNow) -> str | None:
+def find_new_user(devices: Devices, gpus: GpusNow) -> str | None:
     """Return a text about a GPU of the check that has a new user since the last job, or None."""
     free = {gpu.uuid for gpu in gpus.free}
     if all(uuid in free for uuid in devices.uuids):

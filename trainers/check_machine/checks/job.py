@@ -94,7 +94,7 @@ class Job:
             JobError: If the job ends before it, or hangs.
             CancelledError: If a user cancels the check.
         """
-        self._wait(f"step {step:,}", lambda: any(known >= step for known in self.losses))
+        self._wait(f"step {step:,}", lambda: any(reported_step >= step for reported_step in self.losses))
 
     def ask(self, name: str, **arguments: Any) -> Event:
         """Send a command and return its answer.

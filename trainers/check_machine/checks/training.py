@@ -83,7 +83,7 @@ class DdpChecks:
             )
         if survivors := job.end():
             return self._bench.failed(f"{len(survivors)} processes of the job could not be killed.")
-        self._bench.done()
+        self._bench.end_job()
         message = (
             f"Rank {rank} was killed (SIGKILL): reported after {elapsed_s:.1f} s, and no process remained."
         )
@@ -112,7 +112,7 @@ class DdpChecks:
         elapsed_s = time.monotonic() - stopped_at
         self._interrupted_losses.append(job.losses)
         self._stopped_step = step
-        self._bench.done()
+        self._bench.end_job()
         message = f"Stopped at step {step:,} and saved; the last process ended after {elapsed_s:.1f} s."
         return Outcome.passed(message, values=(Value(name="Stop to end", value=elapsed_s, unit="s"),))
 
@@ -132,7 +132,7 @@ class DdpChecks:
             return self._bench.failed(f"The loss of the resumed run differs at step {differing_step:,}.")
         if weights_digest(job.run, step) != weights_digest(self._run, step):
             return self._bench.failed(f"The losses are equal, but the weights of step {step:,} differ.")
-        self._bench.done()
+        self._bench.end_job()
         message = (
             f"All losses, and the weights of step {step:,}, equal those of an uninterrupted run bit by bit."
         )
@@ -255,7 +255,7 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
             f"The first losses differ from DDP's losses by up to {difference:.2g}, more than "
             "rounding can explain."
         )
-    bench.done()
+    bench.end_job()
     values = [Value(name=f"start to step {NUM_STEPS:,}", value=start_s, unit="s")]
     comparison_text = ""
     if difference is not None:

@@ -149,12 +149,12 @@ def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one
     checks = Bench(tmp_path, on, patience, limit_s=1.0)
     looks = iter([GpusNow(in_use=("GPU 0 is in use",)), GpusNow(free=(FREE,))])
     monkeypatch.setattr(devices, "sample", lambda: next(looks))
-    assert checks.guarded(lambda: Outcome.passed("It was started.")).state == "passed"
+    assert checks.run_guarded(lambda: Outcome.passed("It was started.")).state == "passed"
     assert next(looks, None) is None, "it looked again until its own last job had gone"
 
     monkeypatch.setattr("trainers.check_machine.checks.bench.TEARDOWN_S", 0.0)
     monkeypatch.setattr(devices, "sample", lambda: GpusNow(in_use=("GPU 0 is in use",)))
-    found = checks.guarded(lambda: pytest.fail("a job was started on somebody's GPU"))
+    found = checks.run_guarded(lambda: pytest.fail("a job was started on somebody's GPU"))
     assert (found.state, found.words) == ("not_checked", "Skipped: GPU 0 is in use.")
 
 

@@ -81,7 +81,7 @@ def test_a_service_that_stays_down_is_given_up_and_the_rest_can_be_sent_later(
     run = mlflow_run(tmp_path, service, 30)
     service.mode = "500"
     assert not follower_of(run, give_up_s=0.1).follow()
-    shown = state_module.shown(run, "mlflow")
+    shown = state_module.page_state(run, "mlflow")
     assert (shown["phase"], shown["is_alive"], shown["retry_unix_s"]) == ("given_up", False, None)
     assert "answered 500: out of order" in shown["error"] and str(run.path) in shown["command"]
     service.mode = "ok"
@@ -96,10 +96,10 @@ def test_a_run_has_one_follower_for_each_tracker(
     monkeypatch.setattr(follower_module, "LOCK_WAIT_S", 0.1)
     run = mlflow_run(tmp_path, service, 3)
     with lock_follower(run, "mlflow") as first:
-        assert first and state_module.shown(run, "mlflow")["is_alive"]
+        assert first and state_module.page_state(run, "mlflow")["is_alive"]
         with lock_follower(run, "mlflow") as second, lock_follower(run, "trackio") as other:
             assert (second, other) == (False, True)
-    assert not state_module.shown(run, "mlflow")["is_alive"]
+    assert not state_module.page_state(run, "mlflow")["is_alive"]
 
 
 def test_a_key_is_sent_only_to_the_service_of_the_environment(
@@ -126,7 +126,7 @@ def test_a_password_in_the_address_is_sent_and_shown_nowhere(
         run = make_run(tmp_path / mode, 3, forward_to="mlflow")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         assert follower_of(run, give_up_s=0.2).follow() is (mode == "ok")
-        assert "s3cret" not in str(state_module.shown(run, "mlflow"))
+        assert "s3cret" not in str(state_module.page_state(run, "mlflow"))
     assert service.authorizations == {"Basic " + base64.b64encode(b"me:s3cret!").decode()}
 
 

@@ -116,7 +116,7 @@ def test_a_driver_that_is_too_old_means_cpu_ranks_and_says_what_to_do(
     ],
 )
 def test_what_cuda_says_at_its_start_is_explained(error: str, reason: str, remedy: str) -> None:
-    found = devices.explain(error, "12.8", None)
+    found = devices.describe_cuda_error(error, "12.8", None)
     assert reason in found.reason and remedy in found.remedy
 
 

@@ -185,7 +185,7 @@ def test_stop_brings_forward_a_periodic_checkpoint_that_is_announced(tmp_path: P
     control.set(spool.ASKS, 1)
     writer = SpoolWriter(run.path, 0)
     for step in range(1, 100):
-        control.set_of_rank(0, spool.STEP, step)
+        control.set_rank_value(0, spool.STEP, step)
         collector.pump()
         if control.get(spool.SAVE_STEP):
             break

@@ -17,25 +17,25 @@ from trainers.watch.spool import Control
 
 
 def test_machines_exchange_requests_and_the_numbers_of_their_ranks(tmp_path: Path) -> None:
-    first, second = (Control(tmp_path, machine=each, num_ranks=4, ranks_a_machine=2) for each in (0, 1))
+    first, second = (Control(tmp_path, machine=each, num_ranks=4, ranks_per_machine=2) for each in (0, 1))
     first.set(spool.STOP_STEP, 7)
     first.set(spool.ASKS, 1)
-    first.set_of_rank(1, spool.STEP, 5)
-    second.set_of_rank(3, spool.STEP, 41)
-    second.set_of_rank(3, spool.END, spool.DONE)
-    second.set_of_rank(1, spool.STEP, 99)
+    first.set_rank_value(1, spool.STEP, 5)
+    second.set_rank_value(3, spool.STEP, 41)
+    second.set_rank_value(3, spool.END, spool.DONE)
+    second.set_rank_value(1, spool.STEP, 99)
     assert second.get(spool.STOP_STEP) == 0 and first.newest_step(4) == 5, "no memory is shared"
     second.exchange()
     first.exchange()
     assert second.get(spool.STOP_STEP) == 7 and second.get(spool.ASKS) == 0
-    assert first.newest_step(4) == 41 and first.of_rank(1, spool.STEP) == 5, "each has its own ranks"
+    assert first.newest_step(4) == 41 and first.get_rank_value(1, spool.STEP) == 5, "each has its own ranks"
     assert spool.read_ends(tmp_path, 4)[3] == spool.DONE
 
 
 def test_control_is_shared_and_a_link_is_refused(tmp_path: Path) -> None:
     one, other = Control(tmp_path), Control(tmp_path)
     one.set(spool.STOP_STEP, 7)
-    one.set_of_rank(2, spool.STEP, 41)
+    one.set_rank_value(2, spool.STEP, 41)
     assert other.get(spool.STOP_STEP) == 7 and other.newest_step(4) == 41
     assert spool.read_ends(tmp_path, 2) == [spool.LIVE, spool.LIVE]
     linked = tmp_path / "copied"
