@@ -130,7 +130,7 @@ def serve(
         forwarder.open()
         was_ready, num_failures = False, 0
         while True:
-            connection = Connection(name, project, options, behind)
+            connection = LoginNodeConnection(name, project, options, behind)
             if connection.wait_until_ready(say):
                 forwarder.is_page_ready.set()
                 if not was_ready:
@@ -153,7 +153,7 @@ def serve(
             time.sleep(wait_s)
 
 
-class Connection:
+class LoginNodeConnection:
     """One ssh process, with the page that it has started."""
 
     def __init__(self, name: str, project: str, options: Sequence[str], behind: Path) -> None:

@@ -45,10 +45,10 @@ from ddp_gui.machine.machine_routes import MachineApi
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.options import Options, bind, family_of
 from ddp_gui.plan.catalogue import CatalogueSource
-from ddp_gui.plan.own_data import OwnData
+from ddp_gui.plan.own_data import OwnDataInspector
 from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue import queue_routes
-from ddp_gui.queue.policy import Devices
+from ddp_gui.queue.policy import QueueDevices
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.queue_routes import QueueApi
 from ddp_gui.queue.scheduler import Scheduler
@@ -160,7 +160,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     """Build the complete web app: the page's routes, and Gradio mounted below them."""
     gate.shorten_session_starts()
     template = TorchTemplate()
-    store = RunStore(options.runs_dir, catalogue, OwnData(template))
+    store = RunStore(options.runs_dir, catalogue, OwnDataInspector(template))
     store.needs.prefetch()
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
@@ -178,7 +178,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     links = LinkChecks(engine)
     delay = LoopDelay()
     report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, engine, links, delay)
-    devices = Devices(
+    devices = QueueDevices(
         options.runs_dir,
         options.handed_out_cpu_ranks,
         lambda: {

@@ -41,7 +41,7 @@ _ANNOUNCED = re.compile(r"^Download: ([\d,]+) MB from .* about (.*) by pip")
 _READY = re.compile(r"^The page is at (https?://\S+)")
 
 
-class Progress:
+class InstallProgress:
     """The progress of the start, from the output of its command."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Progress:
             }
 
 
-def serve(progress: Progress) -> ThreadingHTTPServer:
+def serve(progress: InstallProgress) -> ThreadingHTTPServer:
     """Start a server of the small page, in a thread, on a free port of this machine, and return it."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -172,7 +172,7 @@ def start(command: Sequence[str], *, port: int = PORT, opens_browser: bool = Tru
         if opens_browser:
             open_browser(f"http://127.0.0.1:{port}")
         return 0
-    progress = Progress()
+    progress = InstallProgress()
     server = serve(progress)
     address = f"http://127.0.0.1:{server.server_address[1]}/"
     print(f"Progress of the start: {address}", flush=True)
@@ -207,7 +207,7 @@ def start(command: Sequence[str], *, port: int = PORT, opens_browser: bool = Tru
     return exit_code if was_ready or exit_code < 0 else _show_failure(progress, exit_code)
 
 
-def _show_failure(progress: Progress, exit_code: int) -> int:
+def _show_failure(progress: InstallProgress, exit_code: int) -> int:
     """Show the failure until the user closes the window; return the exit code."""
     progress.end(exit_code)
     if sys.stdin.isatty():

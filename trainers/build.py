@@ -19,7 +19,7 @@ from trainers import registry
 from trainers.checkpoint import description
 from trainers.checkpoint.save_and_restore import Checkpointer
 from trainers.checkpoint.snapshot import Progress, StepStart
-from trainers.checkpoint.start_from_run import Start
+from trainers.checkpoint.start_from_run import InheritedWeights
 from trainers.contract import checkpoint_files
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -81,7 +81,7 @@ def build_job(
     registry.check_mistake(config)
     model_entry = pick(registry.models(), config.model, "model")
     options = ModelOptions.of(config)
-    start = Start.of_run(run, config)
+    start = InheritedWeights.of_run(run, config)
     dataset = create_dataset(config, model_entry, options, start)
     spec = dataset.spec() if start is None else start.spec(dataset.spec())
     if spec.task not in model_entry.tasks:
@@ -215,7 +215,7 @@ def _describe(
 
 
 def create_dataset(
-    config: Config, model_entry: ModelEntry, options: ModelOptions, start: Start | None = None
+    config: Config, model_entry: ModelEntry, options: ModelOptions, start: InheritedWeights | None = None
 ) -> Dataset:
     """Create the configured data set, with the tokenizer of the model or of the run's start, if any."""
     entry = pick(registry.datasets(), config.dataset, "dataset")

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from trainers.contract.commands import COMMANDS, Command
 from trainers.job import Job, evaluate, save, save_and_wait
-from trainers.recording.recorder import Recorder
+from trainers.recording.recorder import StepRecorder
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ def _record(job: Job, command: Command) -> None:
     def restore_observer() -> None:
         job.observer = usual_observer
 
-    recorder = Recorder(
+    recorder = StepRecorder(
         run=job.run,
         world=job.world,
         strategy=job.strategy,

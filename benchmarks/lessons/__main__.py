@@ -22,7 +22,7 @@ from ddp_gui.events.run_view import RunView
 from ddp_gui.learn import outcome
 from ddp_gui.learn.export import LessonRunner
 from ddp_gui.learn.learn_routes import Library
-from ddp_gui.learn.lesson import Choice, Lesson, LessonRun
+from ddp_gui.learn.lesson import ChoiceQuestion, Lesson, LessonRun
 from ddp_gui.learn.measures import RunName, RunNumbers
 from ddp_gui.plan import recipe
 from ddp_gui.server import LESSONS
@@ -63,7 +63,7 @@ def main() -> None:
 def measure(lesson: Lesson, runner: LessonRunner, runs_dir: Path, num_seeds: int) -> dict[str, Any]:
     """Run a lesson with several seeds. Return how often its effect showed, and the seconds of each."""
     asked = lesson.prediction
-    assert isinstance(asked, Choice)
+    assert isinstance(asked, ChoiceQuestion)
     verdicts, seconds = [], []
     for seed in range(num_seeds):
         runs, took_s = dict[RunName, RunNumbers](), 0.0

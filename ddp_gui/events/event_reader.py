@@ -13,7 +13,7 @@ import orjson
 
 from ddp_gui.events import fold
 from ddp_gui.events.fold import Fold
-from ddp_gui.events.tables import Curve
+from ddp_gui.events.tables import BinnedCurve
 from trainers.contract import events
 from trainers.contract.events import Event, is_complete_event
 from trainers.files.json_files import is_too_large, read_lines
@@ -113,7 +113,7 @@ class Digest(Fold):
     num_steps: int | None = None
     loss: float | None = None
     device_kind: str | None = None
-    curve: Curve = field(default_factory=Curve)
+    curve: BinnedCurve = field(default_factory=BinnedCurve)
     # True after a damaged line was found; then every line is validated.
     is_careful: bool = False
 
@@ -135,7 +135,7 @@ class Digest(Fold):
         """
         raw = orjson.loads(text)
         records = [(int(step), float(value)) for step, value in raw["records"]]
-        return cls(**raw | {"curve": Curve(**raw["curve"]), "records": records})
+        return cls(**raw | {"curve": BinnedCurve(**raw["curve"]), "records": records})
 
     def is_of_another_file(self, path: Path) -> bool:
         """Return True if the file belongs to another run, because the run was deleted and created again."""

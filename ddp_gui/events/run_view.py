@@ -246,7 +246,7 @@ Payload = dict[str, Any]
 
 
 def message_for(
-    view: RunView, since: int, chart_view: ChartView = PLAIN_VIEW, known: Known | None = None
+    view: RunView, since: int, chart_view: ChartView = PLAIN_VIEW, known: RareParts | None = None
 ) -> Payload:
     """Return the changes since the cursor `since` for a client; a complete snapshot if necessary."""
     with view.lock:
@@ -275,7 +275,7 @@ def message_for(
             message["script"] = series.script
         if series.fingerprints.newest_seq >= first:
             message["fingerprints"] = series.fingerprints.shown()
-        now = Known(view)
+        now = RareParts(view)
         if is_snapshot or known is None or now.rank_history is not known.rank_history:
             message["rank_history"] = _shown(now.rank_history, chart_view, ranks_a_node)
         if is_snapshot or known is None or now.checkpoints is not known.checkpoints:
@@ -297,7 +297,7 @@ def _shown(entries: list[Payload], chart_view: ChartView, ranks_a_node: int) -> 
     return [entry for entry in entries if chart_view.shows(entry["rank"], ranks_a_node)]
 
 
-class Known:
+class RareParts:
     """Parts of a message that rarely change and are sent only after a change."""
 
     def __init__(self, view: RunView) -> None:
@@ -305,8 +305,8 @@ class Known:
         self.insights = view.insights()
         self.rank_history = view.rank_history()
 
-    def same_as(self, other: Known) -> tuple[bool, ...]:
-        """Return for each part whether it is the same object as in another `Known`."""
+    def same_as(self, other: RareParts) -> tuple[bool, ...]:
+        """Return for each part whether it is the same object as in another `RareParts`."""
         return tuple(value is getattr(other, name) for name, value in vars(self).items())
 
 

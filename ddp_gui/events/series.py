@@ -17,9 +17,9 @@ from ddp_gui.events.tables import (
     MAX_POINTS_OF_A_RANGE,
     PLAIN_VIEW,
     ChartView,
+    GrowingTable,
     Numbers,
     Smoothing,
-    Table,
     Trace,
     samples_at,
     shown,
@@ -34,7 +34,7 @@ NUM_LATEST_SHOWN = 24
 MAX_COMPARISONS = 200
 
 
-class Fingerprints:
+class FingerprintSeries:
     """The comparisons of a run by step. For a very long run, only some of the older ones are kept."""
 
     def __init__(self) -> None:
@@ -150,16 +150,16 @@ class Series:
 
     def __init__(self, num_ranks: int = fold.MAX_RANKS) -> None:
         self.num_ranks = min(num_ranks, fold.MAX_RANKS)
-        self.steps = Table(tuple(STEP_FIELDS))
-        self.devices: dict[int, Table] = {}
-        self.ranks: dict[int, Table] = {}
-        self.load = Table(tuple(LOAD_FIELDS))
-        self.evaluation_table = Table(("validation_loss",))
+        self.steps = GrowingTable(tuple(STEP_FIELDS))
+        self.devices: dict[int, GrowingTable] = {}
+        self.ranks: dict[int, GrowingTable] = {}
+        self.load = GrowingTable(tuple(LOAD_FIELDS))
+        self.evaluation_table = GrowingTable(("validation_loss",))
         self.next_seq = 0
         self.rewound_at_seq = -1
         self.last_step: Event = {}
         self.evaluations = Evaluations()
-        self.fingerprints = Fingerprints()
+        self.fingerprints = FingerprintSeries()
         self.plan: Event = {}
         self.plans: deque[Event] = deque(maxlen=MAX_PLANS)
         self.script: Event = {}
@@ -366,7 +366,7 @@ class Series:
             event["seq"], step, seconds, {name: event.get(field) for name, field in LOAD_FIELDS.items()}
         )
         for device in event["devices"]:
-            table = self.devices.setdefault(device["rank"], Table(tuple(DEVICE_FIELDS)))
+            table = self.devices.setdefault(device["rank"], GrowingTable(tuple(DEVICE_FIELDS)))
             values = {name: device.get(field) for name, field in DEVICE_FIELDS.items()}
             table.append(event["seq"], step, seconds, values)
 
@@ -375,7 +375,7 @@ class Series:
         for entry in event["ranks"]:
             if entry.get("step_time_s") is None:
                 continue
-            table = self.ranks.setdefault(entry["rank"], Table(tuple(RANK_PARTS)))
+            table = self.ranks.setdefault(entry["rank"], GrowingTable(tuple(RANK_PARTS)))
             if table.length and table.x("step")[-1] == entry["step"]:
                 continue  # during a pause or an evaluation, a rank reports the same step every second
             values = {name: entry.get(field) for name, field in RANK_PARTS.items()}
@@ -414,9 +414,9 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _with_fields(table: Table, names: Iterable[str]) -> Table:
+def _with_fields(table: GrowingTable, names: Iterable[str]) -> GrowingTable:
     """Return a table with additional, empty columns."""
-    extended = Table((*table.fields, *(name for name in names if name not in table.fields)))
+    extended = GrowingTable((*table.fields, *(name for name in names if name not in table.fields)))
     values = np.full((len(extended.fields), table.length), np.nan)
     for name, row in table.fields.items():
         values[row] = table.column(name)
@@ -425,7 +425,7 @@ def _with_fields(table: Table, names: Iterable[str]) -> Table:
 
 
 def _slice_traces(
-    table: Table,
+    table: GrowingTable,
     first: int,
     last: int,
     columns: Iterable[str],

@@ -77,7 +77,7 @@ def span_of(smoothing: float, smooth_over: Smoothing) -> float:
     return next((span for span in spans if span >= smoothing), spans[-1])
 
 
-class Table:
+class GrowingTable:
     """A growing table of numbers, in which each row has a step, a time and an event number.
 
     Values are in single precision, which has seven digits; a screen shows five.
@@ -288,7 +288,7 @@ Losses = npt.NDArray[np.float64]
 
 
 @dataclass
-class Curve:
+class BinnedCurve:
     """Means over bins with equal numbers of steps. If there are too many bins, their size is doubled."""
 
     steps_per_piece: int = 1

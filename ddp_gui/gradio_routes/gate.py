@@ -39,8 +39,8 @@ from ddp_gui.http.front import (
     MAX_BODY_BYTES,
     MAX_PATH_LENGTH,
     NO_HOST,
+    AllowedHosts,
     App,
-    Hosts,
     Message,
     Receive,
     Refused,
@@ -256,7 +256,7 @@ class Gate:
         # Names given by `--host` and `--allow-host`: a proxy may use them, so their pages are ours, too.
         self._host_options = list(allowed)
         self._allowed = {name.lower() for name in allowed}
-        self._hosts = Hosts([host, *allowed])
+        self._hosts = AllowedHosts([host, *allowed])
         self._requests = RequestCounter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

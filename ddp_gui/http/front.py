@@ -64,7 +64,7 @@ _HOST = re.compile(
 LAST_PORT = 65_535
 
 
-class Hosts:
+class AllowedHosts:
     """Accepted hosts: this machine's names, and every IP address, because DNS rebinding needs a name."""
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -201,7 +201,7 @@ MAX_ENDING = 100
 MAX_ACCEPTED_AT_ONCE = 32
 
 
-class Connection(socket.socket):
+class TcpConnection(socket.socket):
     """An accepted connection; it is waiting while its request is incomplete."""
 
     listener: Listener
@@ -251,7 +251,7 @@ class Listener(socket.socket):
         self.lets_phones_in = lets_phones_in
         self._proxies = _parse_networks(trusted_proxies)
         # Connections by file descriptor, because the event loop wraps the sockets that it received.
-        self._open: dict[int, Connection] = {}
+        self._open: dict[int, TcpConnection] = {}
         self._num_accepted = 0
         # A thread for identification, if the system looks up clients slowly.
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="connections")
@@ -274,9 +274,9 @@ class Listener(socket.socket):
         self._num_accepted = 0
         raise BlockingIOError
 
-    def _accept_any(self) -> tuple[Connection, Any]:
+    def _accept_any(self) -> tuple[TcpConnection, Any]:
         accepted, address = super().accept()
-        connection = Connection(fileno=accepted.detach())
+        connection = TcpConnection(fileno=accepted.detach())
         connection.listener, connection.since_s = self, time.monotonic()
         connection.waits_since_s = connection.since_s
         connection.network = None if self._is_proxy(address[0]) else network_of(address[0])
@@ -320,7 +320,7 @@ class Listener(socket.socket):
         """Remove a connection that is being closed."""
         self._open.pop(descriptor, None)
 
-    def _make_room(self, newest: Connection) -> bool:
+    def _make_room(self, newest: TcpConnection) -> bool:
         """Return True if the new connection can be kept; if necessary, closes another connection."""
         counts = Counter(connection.network for connection in self._open.values() if not connection.is_ending)
         network = newest.network
@@ -349,7 +349,7 @@ class Listener(socket.socket):
             longest.shutdown(socket.SHUT_RDWR)
         return True
 
-    def _identify(self, connection: Connection, client: Address, server: Address) -> None:
+    def _identify(self, connection: TcpConnection, client: Address, server: Address) -> None:
         """Store the user who opened a connection; other users of this machine are counted separately."""
         is_local = connection.network is not None and is_local_address(client[0])
         uid = owner(client, server, connection.since_s)
@@ -363,7 +363,7 @@ class Listener(socket.socket):
             connection.network = f"user {uid}"
         connection.identify = None
 
-    def _is_from_proxy(self, connection: Connection, address: str, uid: int | None) -> bool:
+    def _is_from_proxy(self, connection: TcpConnection, address: str, uid: int | None) -> bool:
         """Return True if a proxy opened a connection; a local proxy is recognised by its system account."""
         if not self._is_proxy(address):
             return False

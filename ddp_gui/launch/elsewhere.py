@@ -24,7 +24,7 @@ _MAX_LABEL = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ExportedJob:
     """A run as a job on other machines.
 
     Attributes:
@@ -67,12 +67,12 @@ class Job:
 
 def job_of_run(
     run: RunDirectory, config: Config, *, runs_dir: str, project: str, num_nodes: int, with_gpus: bool
-) -> Job:
+) -> ExportedJob:
     """Return the job of a run on this number of machines, with or without GPUs."""
     device = config.device
     if device != "auto" and (device == "cuda") != with_gpus:
         device = "auto" if with_gpus else "cpu"
-    return Job(
+    return ExportedJob(
         run_id=file_stem(run.run_id),
         config=replace(config, num_nodes=num_nodes, device=device),
         runs_dir=runs_dir,
@@ -81,7 +81,7 @@ def job_of_run(
     )
 
 
-def torchrun_argv(job: Job) -> list[str]:
+def torchrun_argv(job: ExportedJob) -> list[str]:
     """Return the command before the run directory, without the node rank and the rendezvous address.
 
     Several machines find each other by the static rendezvous, which exchanges JSON: torchrun's c10d
@@ -93,7 +93,7 @@ def torchrun_argv(job: Job) -> list[str]:
     return ["torchrun", *ranks, "-m", WORKER]
 
 
-def torchrun_line(job: Job, run_dir: str, machine: str) -> str:
+def torchrun_line(job: ExportedJob, run_dir: str, machine: str) -> str:
     """Return the command for a shell.
 
     Args:
@@ -116,7 +116,7 @@ def comment(paragraphs: list[str]) -> str:
     return "".join(f"# {line}\n" for line in lines)
 
 
-def needs(job: Job) -> list[str]:
+def needs(job: ExportedJob) -> list[str]:
     """Return sentences about the requirements for the machines and their network."""
     notes = []
     if job.num_nodes > 1:
@@ -140,7 +140,7 @@ def needs(job: Job) -> list[str]:
     return notes
 
 
-class Script(str):
+class YamlBlock(str):
     """A text of several lines, which YAML shows as a block."""
 
     __slots__ = ()
@@ -150,11 +150,11 @@ class _Emitter(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
     """PyYAML's dumper, with scripts as blocks."""
 
 
-def _represent_block(emitter: Any, text: Script) -> Any:
+def _represent_block(emitter: Any, text: YamlBlock) -> Any:
     return emitter.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 
 
-_Emitter.add_representer(Script, _represent_block)
+_Emitter.add_representer(YamlBlock, _represent_block)
 
 
 def yaml_text(value: dict[str, Any]) -> str:
@@ -169,7 +169,7 @@ FIRST_ADDRESS = "192.0.2.1"
 TORCHRUN_PROOF = "Tested: this project's tests run these commands for two machines, both on one computer."
 
 
-def torchrun_text(job: Job) -> str:
+def torchrun_text(job: ExportedJob) -> str:
     """Return the commands, each below a comment that names its machine."""
     notes = [
         f"Run {job.run_id} by torchrun, on {job.num_nodes} machine{'s'[: job.num_nodes > 1]}.",
@@ -185,7 +185,7 @@ def torchrun_text(job: Job) -> str:
     return comment([*notes, *needs(job)]) + "".join(blocks)
 
 
-def _block(job: Job, node: int) -> str:
+def _block(job: ExportedJob, node: int) -> str:
     options = f'--node-rank {node} --master-addr "$FIRST" --master-port {PORT}'
     command = torchrun_line(job, shlex.quote(f"{job.runs_dir}/{job.new_run}"), options)
     first = f"FIRST={FIRST_ADDRESS}\n" if job.num_nodes > 1 else ""
@@ -217,7 +217,7 @@ srun {command}
 """
 
 
-def sbatch_text(job: Job) -> str:
+def sbatch_text(job: ExportedJob) -> str:
     """Return the script: one task per node, which runs torchrun."""
     run_dir = f'{shlex.quote(f"{job.runs_dir}/{job.run_id[:80]}")}-job"$SLURM_JOB_ID"'
     options = '--master-addr "${hosts[0]}" --master-port "$port"'
@@ -235,7 +235,7 @@ def sbatch_text(job: Job) -> str:
     return "#!/bin/bash\n" + _directives(job) + comment(_paragraphs(job)) + body
 
 
-def _directives(job: Job) -> str:
+def _directives(job: ExportedJob) -> str:
     options = {
         "job-name": job.label,
         "nodes": job.num_nodes,
@@ -249,7 +249,7 @@ def _directives(job: Job) -> str:
     return "".join([*lines, "#SBATCH --no-requeue\n"])
 
 
-def _paragraphs(job: Job) -> list[str]:
+def _paragraphs(job: ExportedJob) -> list[str]:
     return [
         f"Run {job.run_id} as a Slurm job: sbatch THIS_FILE.",
         SBATCH_PROOF,
@@ -277,7 +277,7 @@ _MACHINE_LIST = """mapfile -t machines <<< "$SKYPILOT_NODE_IPS"
 """
 
 
-def skypilot_text(job: Job) -> str:
+def skypilot_text(job: ExportedJob) -> str:
     """Return the task."""
     notes = [
         f"Run {job.run_id} as a SkyPilot task. In this project's folder: sky launch THIS_FILE.",
@@ -290,7 +290,7 @@ def skypilot_text(job: Job) -> str:
     return comment(notes) + yaml_text(skypilot_value(job))
 
 
-def skypilot_value(job: Job) -> dict[str, Any]:
+def skypilot_value(job: ExportedJob) -> dict[str, Any]:
     """Return the task as an object."""
     options = f'--node-rank "$SKYPILOT_NODE_RANK" --master-addr "${{machines[0]}}" --master-port {PORT}'
     command = torchrun_line(job, f'"$RUNS"/{job.new_run}', options)
@@ -302,8 +302,8 @@ def skypilot_value(job: Job) -> dict[str, Any]:
         "num_nodes": job.num_nodes,
         "resources": {"accelerators": f"{GPU}:{num_ranks}"} if job.with_gpus else {"cpus": f"{num_ranks}+"},
         "envs": {"RUNS": "runs"},
-        "setup": Script(_SETUP),
-        "run": Script(_RUN.format(command=first + command)),
+        "setup": YamlBlock(_SETUP),
+        "run": YamlBlock(_RUN.format(command=first + command)),
     }
 
 
@@ -317,7 +317,7 @@ CLAIM = "ddp-runs"
 _NODE = "node"  # the name of the job and the container in the runtime torch-distributed
 
 
-def trainjob_text(job: Job) -> str:
+def trainjob_text(job: ExportedJob) -> str:
     """Return the TrainJob."""
     notes = [
         f"Run {job.run_id} as a TrainJob of Kubeflow Trainer 2.2 or later: kubectl create -f THIS_FILE.",
@@ -329,7 +329,7 @@ def trainjob_text(job: Job) -> str:
     return comment(notes) + yaml_text(trainjob_value(job))
 
 
-def trainjob_value(job: Job) -> dict[str, Any]:
+def trainjob_value(job: ExportedJob) -> dict[str, Any]:
     """Return the TrainJob as an object; the addresses of the machines come from Kubeflow's environment."""
     command = [*torchrun_argv(job), f"{RUNS}/{job.new_run}", "--config", job.config_text]
     kind = "nvidia.com/gpu" if job.with_gpus else "cpu"
@@ -367,7 +367,7 @@ def _runs_volume_patch() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class ExportFormat:
     """One format in which a run can be exported.
 
     Attributes:
@@ -379,32 +379,32 @@ class Target:
     what_for: str
     proof: str
     ending: str
-    make: Callable[[Job], str]
+    make: Callable[[ExportedJob], str]
 
 
 TARGETS = {
-    "torchrun": Target(
+    "torchrun": ExportFormat(
         label="torchrun commands",
         what_for="A few computers on one network: one command for each.",
         proof=TORCHRUN_PROOF,
         ending="-torchrun.sh",
         make=torchrun_text,
     ),
-    "slurm": Target(
+    "slurm": ExportFormat(
         label="Slurm script",
         what_for="A cluster with Slurm: submit it with sbatch.",
         proof=SBATCH_PROOF,
         ending=".sbatch",
         make=sbatch_text,
     ),
-    "kubeflow": Target(
+    "kubeflow": ExportFormat(
         label="Kubeflow TrainJob",
         what_for="A Kubernetes cluster with Kubeflow Trainer: create it with kubectl.",
         proof=TRAINJOB_PROOF,
         ending="-trainjob.yaml",
         make=trainjob_text,
     ),
-    "skypilot": Target(
+    "skypilot": ExportFormat(
         label="SkyPilot task",
         what_for="Machines rented in a cloud: start it with sky launch.",
         proof=SKYPILOT_PROOF,

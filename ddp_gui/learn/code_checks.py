@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ddp_gui.learn.code_facts import Facts, Printed, RankFacts, means
+from ddp_gui.learn.code_facts import Printed, RankFacts, RunFacts, means
 
 # Tolerances as shares of the samples: padding repeats a few samples, and the last batch may be dropped.
 MAX_SHARED_SHARE, MIN_USED_SHARE = 0.1, 0.9
@@ -42,14 +42,14 @@ class Requirements:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class CodeFinding:
     """A failed check: a code, which selects the hints, and the measurement as text."""
 
     code: str
     words: str
 
 
-Check = Callable[[Facts, Requirements], Finding | None]
+Check = Callable[[RunFacts, Requirements], CodeFinding | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +58,11 @@ class Result:
 
     name: str
     label: str
-    finding: Finding | None = None
+    finding: CodeFinding | None = None
     is_reached: bool = True
 
 
-def check(facts: Facts, requirements: Requirements, names: Sequence[str]) -> list[Result]:
+def check(facts: RunFacts, requirements: Requirements, names: Sequence[str]) -> list[Result]:
     """Return the results of the checks in order; the checks after the first failure are not reached."""
     results: list[Result] = []
     is_failed = False
@@ -74,11 +74,11 @@ def check(facts: Facts, requirements: Requirements, names: Sequence[str]) -> lis
     return results
 
 
-def _failure(code: str, message: str) -> Finding:
-    return Finding(code=code, words=message[:MAX_MESSAGE])
+def _failure(code: str, message: str) -> CodeFinding:
+    return CodeFinding(code=code, words=message[:MAX_MESSAGE])
 
 
-def _check_end(facts: Facts, _requirements: Requirements) -> Finding | None:
+def _check_end(facts: RunFacts, _requirements: Requirements) -> CodeFinding | None:
     if facts.state == "finished":
         return None
     if facts.state == "stopped":
@@ -91,7 +91,7 @@ def _check_end(facts: Facts, _requirements: Requirements) -> Finding | None:
     return _failure("error", facts.error or "The script failed.")
 
 
-def _check_ranks(facts: Facts, _requirements: Requirements) -> Finding | None:
+def _check_ranks(facts: RunFacts, _requirements: Requirements) -> CodeFinding | None:
     num_ranks = len(facts.ranks)
     for rank, rank_facts in enumerate(facts.ranks):
         if rank_facts.world_size is None:
@@ -107,7 +107,7 @@ def _check_ranks(facts: Facts, _requirements: Requirements) -> Finding | None:
     return None
 
 
-def _check_averaging(facts: Facts, _requirements: Requirements) -> Finding | None:
+def _check_averaging(facts: RunFacts, _requirements: Requirements) -> CodeFinding | None:
     for rank, rank_facts in enumerate(facts.ranks):
         reduced = sum(size for step in rank_facts.steps for size in step.reduced_bytes)
         gradients = sum(step.gradient_bytes for step in rank_facts.steps)
@@ -124,7 +124,7 @@ def _check_averaging(facts: Facts, _requirements: Requirements) -> Finding | Non
     return None
 
 
-def _check_mean_gradient(facts: Facts, _requirements: Requirements) -> Finding | None:
+def _check_mean_gradient(facts: RunFacts, _requirements: Requirements) -> CodeFinding | None:
     """Compare the applied gradient with the mean of the ranks' gradients."""
     num_ranks = len(facts.ranks)
     factors = []
@@ -168,7 +168,7 @@ def _is_near(value: float, expected: float) -> bool:
     return abs(value / expected - 1) < FACTOR_TOLERANCE
 
 
-def _check_schedule(facts: Facts, requirements: Requirements) -> Finding | None:
+def _check_schedule(facts: RunFacts, requirements: Requirements) -> CodeFinding | None:
     rates = [step.lr for step in facts.ranks[0].steps]
     if requirements.decay == 1 or not rates or rates[0] <= 0:
         return None
@@ -181,7 +181,7 @@ def _check_schedule(facts: Facts, requirements: Requirements) -> Finding | None:
     )
 
 
-def _check_shards(facts: Facts, requirements: Requirements) -> Finding | None:
+def _check_shards(facts: RunFacts, requirements: Requirements) -> CodeFinding | None:
     epochs = [rank_facts.epochs(requirements.epochs) for rank_facts in facts.ranks]
     all_samples = {sample for rank_facts in facts.ranks for sample in rank_facts.trained}
     if requirements.num_samples and len(all_samples) > (1 + MAX_SHARED_SHARE) * requirements.num_samples:
@@ -206,7 +206,7 @@ def _check_shards(facts: Facts, requirements: Requirements) -> Finding | None:
     return None
 
 
-def _check_reshuffling(facts: Facts, requirements: Requirements) -> Finding | None:
+def _check_reshuffling(facts: RunFacts, requirements: Requirements) -> CodeFinding | None:
     for rank, rank_facts in enumerate(facts.ranks):
         for epoch, (previous, current) in enumerate(
             itertools.pairwise(rank_facts.epochs(requirements.epochs)), 1
@@ -217,7 +217,7 @@ def _check_reshuffling(facts: Facts, requirements: Requirements) -> Finding | No
     return None
 
 
-def _check_evaluation(facts: Facts, _requirements: Requirements) -> Finding | None:
+def _check_evaluation(facts: RunFacts, _requirements: Requirements) -> CodeFinding | None:
     """Check that each validation sample counts once, and that the printed accuracy is over all of them."""
     all_samples = {
         sample for rank_facts in facts.ranks for evaluation in rank_facts.evaluations for sample in evaluation
@@ -265,7 +265,7 @@ def _num_decimals(text: str) -> int:
     return len(text.lower().partition("e")[0].partition(".")[2])
 
 
-def _check_shown_loss(facts: Facts, requirements: Requirements) -> Finding | None:
+def _check_shown_loss(facts: RunFacts, requirements: Requirements) -> CodeFinding | None:
     """Compare each printed loss with the means over all ranks, and with the rank's own losses."""
     is_required = "shown_loss" in requirements.about
     kinds: dict[str, list[str]] = {}
@@ -335,7 +335,7 @@ def _classify_loss(
     return kind, f"{message}, which is not the mean over all ranks of a batch or of an epoch."
 
 
-def _check_files(facts: Facts, requirements: Requirements) -> Finding | None:
+def _check_files(facts: RunFacts, requirements: Requirements) -> CodeFinding | None:
     for rank, other_rank in itertools.combinations(range(len(facts.ranks)), 2):
         shared = facts.ranks[rank].written & facts.ranks[other_rank].written
         if shared:
@@ -354,7 +354,7 @@ def _check_files(facts: Facts, requirements: Requirements) -> Finding | None:
     return None
 
 
-def _check_restoring(facts: Facts, _requirements: Requirements) -> Finding | None:
+def _check_restoring(facts: RunFacts, _requirements: Requirements) -> CodeFinding | None:
     if not any(rank_facts.loaded for rank_facts in facts.ranks):
         return _failure("not_loaded", "No rank loaded the checkpoint with torch.load.")
     for rank, rank_facts in enumerate(facts.ranks):
@@ -374,7 +374,7 @@ def _check_restoring(facts: Facts, _requirements: Requirements) -> Finding | Non
     return None
 
 
-def _check_accumulation(facts: Facts, requirements: Requirements) -> Finding | None:
+def _check_accumulation(facts: RunFacts, requirements: Requirements) -> CodeFinding | None:
     for rank, rank_facts in enumerate(facts.ranks):
         num_passes = round(statistics.median(len(step.losses) for step in rank_facts.steps))
         if num_passes != requirements.accumulate:

@@ -114,7 +114,7 @@ class RankFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class RunFacts:
     """The recorded actions of a script.
 
     Attributes:
@@ -132,7 +132,7 @@ class Facts:
         return _COLLECTIVES_DIFFER.search(self.error) is not None
 
 
-def read(run: RunDirectory) -> Facts:
+def read(run: RunDirectory) -> RunFacts:
     """Read the facts of a run that has ended.
 
     Raises:
@@ -143,7 +143,7 @@ def read(run: RunDirectory) -> Facts:
     config = run.read_config()
     errors, _ = events.read(run.events, kinds=("error",)) if run.events.exists() else ([], 0)
     error: Mapping[str, Any] = errors[0] if errors else {}
-    return Facts(
+    return RunFacts(
         ranks=read_ranks(run, config.nproc_per_node),
         state=status.state,
         code=str(error.get("code", "")),

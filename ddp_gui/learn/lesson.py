@@ -236,7 +236,7 @@ class LessonRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class ChoiceQuestion:
     """A multiple-choice question with one correct answer.
 
     Attributes:
@@ -255,7 +255,7 @@ class Choice:
     ] = ()
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Choice:
+    def of(cls, values: Mapping[str, Any]) -> ChoiceQuestion:
         """Return a question from JSON values; polls of earlier versions have no conditions."""
         names = ("question", "choices", "right", "because")
         return cls(**{name: values[name] for name in names}, measured=tuple(values.get("measured", ())))
@@ -286,7 +286,7 @@ class DrawnCurve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class ChartMark:
     """A labelled position on a chart's x axis."""
 
     x: float
@@ -316,7 +316,7 @@ class Picture:
     axis: str = "step"
     smoothing: float = 0
     is_logarithmic: bool = False
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[ChartMark, ...] = ()
     numbers: tuple[str, ...] = ()
     bars: str = ""
     waterfall: int | None = None
@@ -346,7 +346,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question(Choice):
+class Question(ChoiceQuestion):
     """A question at the end of a lesson. A learner must run its attempt, if any, before answering."""
 
     attempt: Attempt | None = None
@@ -366,7 +366,7 @@ class _Chart(_Picture):
     axis: Axis = "step"
     smoothing: Annotated[int, Limit(low=0, high=MAX_SMOOTHING)] = 0
     logarithmic: bool = False
-    marks: Annotated[tuple[Mark, ...], Limit(most=12)] = ()
+    marks: Annotated[tuple[ChartMark, ...], Limit(most=12)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,8 +412,8 @@ def _parse_picture(raw: dict[str, Any]) -> Picture:
     return Picture(**fields)
 
 
-def _parse_prediction(raw: dict[str, Any]) -> Choice | DrawnCurve:
-    return typed.read(Choice, raw) if "choices" in raw else typed.read(DrawnCurve, raw)
+def _parse_prediction(raw: dict[str, Any]) -> ChoiceQuestion | DrawnCurve:
+    return typed.read(ChoiceQuestion, raw) if "choices" in raw else typed.read(DrawnCurve, raw)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,7 +432,7 @@ class LessonHeader(AnyHeader):
     runs: Annotated[
         tuple[LessonRun, ...], Limit(least=1, most=MAX_RUNS, words=f"1 to {MAX_RUNS} tables [[runs]]")
     ]
-    prediction: Annotated[Choice | DrawnCurve, Parse(dict[str, Any], _parse_prediction)]
+    prediction: Annotated[ChoiceQuestion | DrawnCurve, Parse(dict[str, Any], _parse_prediction)]
     pictures: Annotated[
         tuple[Annotated[Picture, Parse(dict[str, Any], _parse_picture)], ...],
         Limit(least=1, most=12, words="1 to 12 tables [[pictures]]"),

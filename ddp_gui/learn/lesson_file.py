@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from ddp_gui.learn import measures
 from ddp_gui.learn.lesson import (
-    Choice,
+    ChoiceQuestion,
     Inlines,
     Lesson,
     LessonHeader,
@@ -38,7 +38,7 @@ class LessonError(ValueError):
         self.line = line
 
 
-class Header:
+class FrontMatter:
     """The front matter of a lesson file. It begins in the file's second line.
 
     Raises:
@@ -153,7 +153,7 @@ def parse(name: str, text: str) -> Lesson:
     )
 
 
-def split(name: str, text: str) -> tuple[Header, list[str], int]:
+def split(name: str, text: str) -> tuple[FrontMatter, list[str], int]:
     """Return a lesson file's header, all of its lines, and the index of the first line after the header.
 
     Raises:
@@ -165,7 +165,7 @@ def split(name: str, text: str) -> tuple[Header, list[str], int]:
     fences = [number for number, line in enumerate(lines) if line.strip() == _FENCE]
     if len(fences) < 2 or fences[0] != 0:
         raise LessonError(f"the file must begin with a header between two lines {_FENCE}", 1)
-    return Header(lines[1 : fences[1]]), lines, fences[1] + 1
+    return FrontMatter(lines[1 : fences[1]]), lines, fences[1] + 1
 
 
 def parse_parts(
@@ -217,7 +217,7 @@ def _check_header(header: LessonHeader) -> None:
         if run.expect == "failed" and (config.on_hang != "end" or config.hang_timeout_s > MAX_HANG_S):
             allowed = f"on_hang end, and a hang_timeout_s of at most {MAX_HANG_S:g}"
             raise _refusal(f"a run expected to fail must have {allowed}", *path)
-    if isinstance(header.prediction, Choice):
+    if isinstance(header.prediction, ChoiceQuestion):
         _check_choice(header.prediction, num_runs, (), "prediction")
     else:
         _check_index(header.prediction.run, 0, num_runs, "prediction", "run")
@@ -256,7 +256,7 @@ def _check_condition(text: str, num_runs: int, attempts: Collection[str], *path:
         raise RefusedError(error, None, *path) from error
 
 
-def _check_choice(choice: Choice, num_runs: int, attempts: Collection[str], *path: str | int) -> None:
+def _check_choice(choice: ChoiceQuestion, num_runs: int, attempts: Collection[str], *path: str | int) -> None:
     """Check a question, whose conditions refer to runs by index and to attempts by choice."""
     num_choices, num_conditions = len(choice.choices), len(choice.measured)
     _check_index(choice.right, 0, num_choices, *path, "right")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ddp_gui.learn import measures
-from ddp_gui.learn.lesson import Choice, Lesson, Picture, Question
+from ddp_gui.learn.lesson import ChoiceQuestion, Lesson, Picture, Question
 from ddp_gui.learn.measures import QUANTITIES, Measurement, RunNumbers, Runs, UnmeasuredError
 from ddp_gui.plan import recipe
 from ddp_gui.runs.runs import RunStore
@@ -88,7 +88,7 @@ _TIMED_NUMBERS = ("step_time", "throughput", "speed_up")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class MeasuredOutcome:
     """The measured outcome of a question or of a picture's finding.
 
     Attributes:
@@ -104,7 +104,7 @@ class Outcome:
     numbers: tuple[Mapping[str, Any], ...] = ()
 
 
-UNCHECKED = Outcome(verdict="unchecked")
+UNCHECKED = MeasuredOutcome(verdict="unchecked")
 
 
 def numbers_of(store: RunStore, run_id: str, name: str) -> RunNumbers | None:
@@ -121,20 +121,20 @@ def numbers_of(store: RunStore, run_id: str, name: str) -> RunNumbers | None:
         return RunNumbers.of(name, state, view.config.world_size, view.series)
 
 
-def of_choice(question: Choice, runs: Runs) -> Outcome:
+def of_choice(question: ChoiceQuestion, runs: Runs) -> MeasuredOutcome:
     """Return the choice of a question that the runs show."""
     if not question.measured:
         return UNCHECKED
     result = _compare([question.measured[question.right]], question.measured, runs)
     if result.verdict != "otherwise":
-        return Outcome(
+        return MeasuredOutcome(
             **{**vars(result), "happened": question.right if result.verdict == "explained" else None}
         )
     other_choices = (index for index, text in enumerate(question.measured) if text and _holds(text, runs))
-    return Outcome(**{**vars(result), "happened": next(other_choices, None)})
+    return MeasuredOutcome(**{**vars(result), "happened": next(other_choices, None)})
 
 
-def of_picture(picture: Picture, runs: Runs) -> Outcome:
+def of_picture(picture: Picture, runs: Runs) -> MeasuredOutcome:
     """Return the outcome of a picture's finding; without one, whether its times were disturbed."""
     if picture.when:
         return _compare([picture.when], [picture.when], runs, displayed=_timed_quantities(picture, runs))
@@ -142,7 +142,7 @@ def of_picture(picture: Picture, runs: Runs) -> Outcome:
     if picture.waterfall is not None:
         measured_runs = [runs[number] for number in (0, picture.waterfall) if number in runs]
         reasons += tuple(doubt for run in measured_runs for doubt in measures.breakdown_doubts(run))
-    return Outcome(verdict="doubtful", reasons=reasons) if reasons else UNCHECKED
+    return MeasuredOutcome(verdict="doubtful", reasons=reasons) if reasons else UNCHECKED
 
 
 def of_lesson(lesson: Lesson, runs: Runs, attempts: Mapping[int, Runs]) -> dict[str, Any]:
@@ -153,10 +153,12 @@ def of_lesson(lesson: Lesson, runs: Runs, attempts: Mapping[int, Runs]) -> dict[
         attempts: the latest run of each choice, by question.
     """
 
-    def of_question(number: int, question: Question) -> Outcome:
+    def of_question(number: int, question: Question) -> MeasuredOutcome:
         return of_choice(question, {**runs, **attempts.get(number, {})})
 
-    prediction = of_choice(lesson.prediction, runs) if isinstance(lesson.prediction, Choice) else UNCHECKED
+    prediction = (
+        of_choice(lesson.prediction, runs) if isinstance(lesson.prediction, ChoiceQuestion) else UNCHECKED
+    )
     return {
         "prediction": vars(prediction),
         "pictures": [vars(of_picture(picture, runs)) for picture in lesson.pictures],
@@ -166,7 +168,7 @@ def of_lesson(lesson: Lesson, runs: Runs, attempts: Mapping[int, Runs]) -> dict[
 
 def _compare(
     conditions: Sequence[str], texts: Sequence[str], runs: Runs, displayed: Sequence[Measurement] = ()
-) -> Outcome:
+) -> MeasuredOutcome:
     """Compare conditions with the measured runs.
 
     Args:
@@ -181,12 +183,12 @@ def _compare(
         numbers = tuple(_number(measurement, runs) for measurement in compared)
         is_met = all(measures.condition_holds(text, runs) for text in conditions)
     except UnmeasuredError as error:
-        return Outcome(verdict="unmeasured", reasons=(str(error),))
+        return MeasuredOutcome(verdict="unmeasured", reasons=(str(error),))
     reasons = _doubts(compared, runs)
     if reasons:
-        return Outcome(verdict="doubtful", reasons=reasons, numbers=numbers)
+        return MeasuredOutcome(verdict="doubtful", reasons=reasons, numbers=numbers)
     verdict: Verdict = "explained" if is_met else "otherwise"
-    return Outcome(verdict=verdict, reasons=_doubts(displayed, runs), numbers=numbers)
+    return MeasuredOutcome(verdict=verdict, reasons=_doubts(displayed, runs), numbers=numbers)
 
 
 def _holds(text: str, runs: Runs) -> bool:

@@ -20,7 +20,7 @@ from ddp_gui.auth.rights import FOLDER as CLASS_FOLDER
 from ddp_gui.auth.rights import Person
 from ddp_gui.learn import outcome
 from ddp_gui.learn.learn_routes import LearnApi
-from ddp_gui.learn.lesson import NUM_POINTS, Choice, Lesson
+from ddp_gui.learn.lesson import NUM_POINTS, ChoiceQuestion, Lesson
 from ddp_gui.learn.measures import RunName, RunNumbers
 from ddp_gui.operations import USER_ERRORS, error_text
 from ddp_gui.runs.runs import RunStore
@@ -47,7 +47,7 @@ Value = int | list[float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class PollAnswer:
     """One participant's prediction: the index of a choice (from 0) or the values of a curve."""
 
     value: Value
@@ -71,7 +71,7 @@ class Poll:
     num_runs: int
     state: State = "open"
     run_ids: list[str] = field(default_factory=list)
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, PollAnswer] = field(default_factory=dict)
 
     def act(self, action: str) -> None:
         """Change the state by one of the actions.
@@ -105,7 +105,7 @@ class Poll:
             raise ValueError("you have already answered: a prediction cannot be changed")
         if len(self.answers) >= MAX_ANSWERS:
             raise ValueError(f"the poll has {MAX_ANSWERS} answers, which is the maximum")
-        self.answers[key] = Answer(value=checked, answered_unix_s=now_unix_s)
+        self.answers[key] = PollAnswer(value=checked, answered_unix_s=now_unix_s)
 
     def results(self) -> dict[str, Any]:
         """Return the predictions without names: counts per choice, or all curves."""
@@ -333,7 +333,7 @@ class PollSessions:
             runs: dict[RunName, RunNumbers] = {
                 number: numbers for number, numbers in enumerate(measured) if numbers is not None
             }
-            session.outcome = vars(outcome.of_choice(Choice.of(question), runs))
+            session.outcome = vars(outcome.of_choice(ChoiceQuestion.of(question), runs))
         return session.outcome
 
     async def messages(self, session: PollSession, *, shows_early: bool) -> AsyncGenerator[bytes]:

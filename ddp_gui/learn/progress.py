@@ -20,7 +20,7 @@ from ddp_gui.auth.rights import FOLDER as CLASS_FOLDER
 from ddp_gui.background.workers import Router
 from ddp_gui.learn.code_lesson import PREFIX, CodeLibrary
 from ddp_gui.learn.learn_routes import Library
-from ddp_gui.learn.lesson import MAX_CHOICES, MAX_RUNS, NUM_POINTS, Choice, DrawnCurve, Lesson, Tree
+from ddp_gui.learn.lesson import MAX_CHOICES, MAX_RUNS, NUM_POINTS, ChoiceQuestion, DrawnCurve, Lesson, Tree
 from ddp_gui.operations import Rate, operation
 from ddp_gui.runs.exports import csv_rows
 from trainers.files import private_files, typed
@@ -270,7 +270,7 @@ def _prediction_text(value: Any, lesson: Lesson | None) -> tuple[str | None, str
     return _choice_text(lesson.prediction, value), "yes" if value == lesson.prediction.right else "no"
 
 
-def _choice_text(question: Choice, index: Any) -> str:
+def _choice_text(question: ChoiceQuestion, index: Any) -> str:
     return (
         plain_text(question.choices[index]) if 0 <= index < len(question.choices) else f"choice {index + 1}"
     )

@@ -156,7 +156,7 @@ Line = dict[str, Any]
 
 
 @dataclass
-class Check:
+class CommunicationCheck:
     """One check and its results so far."""
 
     check_id: str
@@ -239,7 +239,7 @@ class CommunicationChecks:
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._checks: dict[str, Check] = {}
+        self._checks: dict[str, CommunicationCheck] = {}
         self._lock = threading.Lock()
 
     @property
@@ -249,7 +249,7 @@ class CommunicationChecks:
 
     def start(
         self, num_ranks: Any, machine: Machine, busy_with: Sequence[str] = (), started_by: str = ""
-    ) -> Check:
+    ) -> CommunicationCheck:
         """Start a check with this number of ranks for a user; `busy_with` names the live runs.
 
         Raises:
@@ -260,7 +260,7 @@ class CommunicationChecks:
             raise ValueError(
                 f"num_ranks is {num_ranks!r}; allowed: a whole number from {FEWEST_RANKS} to {limit}"
             )
-        check = Check(
+        check = CommunicationCheck(
             check_id=uuid.uuid4().hex[:12],
             num_ranks=int(num_ranks),
             backend=choose_backend(machine),
@@ -279,7 +279,7 @@ class CommunicationChecks:
         threading.Thread(target=self._follow, args=(check,), name="check", daemon=True).start()
         return check
 
-    def find(self, check_id: Any) -> Check:
+    def find(self, check_id: Any) -> CommunicationCheck:
         """Return a check by its id.
 
         Raises:
@@ -290,7 +290,7 @@ class CommunicationChecks:
             raise ValueError(f"check_id is {check_id!r}; allowed: an id that check_communication returned")
         return check
 
-    def stop(self, check_id: Any) -> Check:
+    def stop(self, check_id: Any) -> CommunicationCheck:
         """End a check and wait until all its processes have ended. Does nothing if the check has ended.
 
         Raises:
@@ -306,7 +306,7 @@ class CommunicationChecks:
         for check in list(self._checks.values()):
             self.stop(check.check_id)
 
-    def _follow(self, check: Check) -> None:
+    def _follow(self, check: CommunicationCheck) -> None:
         """Follow a check from its start to the end of its last process."""
         rendezvous = RendezvousFiles()
         try:
@@ -321,7 +321,9 @@ class CommunicationChecks:
             rendezvous.close()
             check.has_ended.set()
 
-    def _run(self, check: Check, folder: Path, variables: Mapping[str, str]) -> tuple[CheckState, str | None]:
+    def _run(
+        self, check: CommunicationCheck, folder: Path, variables: Mapping[str, str]
+    ) -> tuple[CheckState, str | None]:
         lines_file = folder / "lines.jsonl"
         process = _start(check, folder, lines_file, variables)
         tree = ProcessTree(process.pid)
@@ -348,7 +350,7 @@ class CommunicationChecks:
 
 
 def _start(
-    check: Check, folder: Path, lines_file: Path, variables: Mapping[str, str]
+    check: CommunicationCheck, folder: Path, lines_file: Path, variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     gpus = cuda_environment.none_visible() if check.backend == "gloo" else {}
     with lines_file.open("ab") as stdout, (folder / "output.log").open("ab") as stderr:

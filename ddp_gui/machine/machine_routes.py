@@ -12,7 +12,7 @@ from ddp_gui.auth import rights
 from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import SLOW, GeneratedFile, Router, file_chunks
 from ddp_gui.devices import capacity
-from ddp_gui.machine.communication import Check, CommunicationChecks, LinkChecks
+from ddp_gui.machine.communication import CommunicationCheck, CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.operations import Rate, operation
@@ -111,7 +111,7 @@ class MachineApi:
         """Return the progress of the installation of a data set's package."""
         return asdict(self._installs.find(name))
 
-    def _visible_check(self, check: Check) -> dict[str, Any]:
+    def _visible_check(self, check: CommunicationCheck) -> dict[str, Any]:
         """Return a check without the names of runs that the current user may not see."""
         values = check.to_json()
         visible_ids = [

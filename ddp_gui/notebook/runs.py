@@ -27,7 +27,7 @@ RUNS_DIR = installation.default_runs_dir()
 WAIT_EVERY_S = 0.5
 
 
-class Session:
+class PageSession:
     """The page's operations on one folder of runs, without a server."""
 
     def __init__(self, runs_dir: Path) -> None:
@@ -42,7 +42,7 @@ class Session:
         from ddp_gui.auth.rights import DataAccess
         from ddp_gui.gradio_routes import uploads
         from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
-        from ddp_gui.queue.policy import Devices
+        from ddp_gui.queue.policy import QueueDevices
         from ddp_gui.queue.presenter import QueuePresenter
         from ddp_gui.queue.scheduler import Scheduler
         from ddp_gui.runs.runs import RunStore
@@ -59,7 +59,7 @@ class Session:
         private_files.begin(runs_dir)
         os.umask(umask)
         self.store = RunStore(runs_dir, CatalogueSource(default_cache_file()))
-        scheduler = Scheduler(runs_dir, Devices(runs_dir, None), self.store.read_again, LocalEngine())
+        scheduler = Scheduler(runs_dir, QueueDevices(runs_dir, None), self.store.read_again, LocalEngine())
         access = DataAccess(uploads.uploads_folder(runs_dir), ())
         self.api = Api(self.store, scheduler, QueuePresenter(scheduler, self.store), access)
         # Start queued runs in a thread, like every page on this folder.
@@ -67,8 +67,8 @@ class Session:
 
 
 @functools.cache
-def _session(runs_dir: Path) -> Session:
-    return Session(runs_dir)
+def _session(runs_dir: Path) -> PageSession:
+    return PageSession(runs_dir)
 
 
 def start(
@@ -114,7 +114,7 @@ def open_run(run_id: str, runs_dir: Path | str = RUNS_DIR) -> Run:
 class Run:
     """A run of the folder. As the last expression of a cell, it shows a live view."""
 
-    def __init__(self, session: Session, run_id: str) -> None:
+    def __init__(self, session: PageSession, run_id: str) -> None:
         self.run_id = run_id
         self._session = session
         self._live: LiveView | None = None

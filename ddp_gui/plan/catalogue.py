@@ -13,7 +13,14 @@ from typing import Any
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
 from trainers.contract import config as config_module
-from trainers.contract.catalogue import Dataset, Mistake, Model, PrintedCatalogue, Strategy, Task
+from trainers.contract.catalogue import (
+    CatalogueDataset,
+    CatalogueStrategy,
+    CatalogueTask,
+    Mistake,
+    Model,
+    PrintedCatalogue,
+)
 from trainers.contract.config.options import Option
 from trainers.files import typed
 
@@ -25,9 +32,9 @@ class Catalogue:
     """The complete catalogue, by name; `raw` is the training process's output."""
 
     models: Mapping[str, Model]
-    datasets: Mapping[str, Dataset]
-    strategies: Mapping[str, Strategy]
-    tasks: Mapping[str, Task]
+    datasets: Mapping[str, CatalogueDataset]
+    strategies: Mapping[str, CatalogueStrategy]
+    tasks: Mapping[str, CatalogueTask]
     mistakes: Mapping[str, Mistake]
     unavailable: tuple[Mapping[str, str | None], ...]
     own_data: Mapping[str, str]
@@ -68,7 +75,7 @@ class Catalogue:
         only_with = self.only_with(field)
         return only_with is None or values[only_with[0]] in only_with[1]
 
-    def with_dataset(self, dataset: Dataset, counts: Mapping[str, Mapping[str, int]]) -> Catalogue:
+    def with_dataset(self, dataset: CatalogueDataset, counts: Mapping[str, Mapping[str, int]]) -> Catalogue:
         """Return a catalogue with the user's own data, and the parameters of each model size for it."""
         models = {
             name: replace(

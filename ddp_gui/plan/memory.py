@@ -12,7 +12,7 @@ from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.plan import Plan
-from trainers.contract.catalogue import Strategy
+from trainers.contract.catalogue import CatalogueStrategy
 from trainers.contract.config import Config, options
 from trainers.machine import nvml
 
@@ -88,7 +88,7 @@ class NeedsSource:
 
 def predict(
     config: Config,
-    strategy: Strategy,
+    strategy: CatalogueStrategy,
     num_parameters: int | None,
     needs: Needs | None,
     *,

@@ -18,7 +18,7 @@ from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.background.trainer_process import InspectionError
 from ddp_gui.background.workers import CLICKS, Workers
 from ddp_gui.plan.catalogue import Catalogue
-from trainers.contract.catalogue import Dataset
+from trainers.contract.catalogue import CatalogueDataset
 from trainers.contract.config import Config, ConfigError, Problem
 
 MAX_LISTED_PROBLEMS = 5
@@ -26,7 +26,7 @@ MAX_CACHED = 64
 MAX_FOLDERS_WATCHED = 1000
 MAX_SCANNED_ENTRIES = 10_000
 
-__all__ = ["Inspection", "InspectionError", "OwnData", "problem_line"]
+__all__ = ["Inspection", "InspectionError", "OwnDataInspector", "problem_line"]
 
 # Each inspection starts a process that may use gigabytes of memory.
 READERS = Workers("inspections of data", num_threads=2, per_person=1, max_requests=4)
@@ -46,7 +46,7 @@ class Inspection:
     columns: tuple[Mapping[str, Any], ...]
     label_column: str | None
     preview: Mapping[str, Any]
-    dataset: Dataset | None
+    dataset: CatalogueDataset | None
     counts: Mapping[str, Mapping[str, int]]
     memory: Mapping[str, Mapping[str, Mapping[str, int | None]]] = field(default_factory=dict)
     num_to_leave_out: int = 0
@@ -60,7 +60,7 @@ class FaultyDataError(ConfigError):
     """The data was inspected and has problems that prevent training."""
 
 
-class OwnData:
+class OwnDataInspector:
     """Inspects data, and caches the results until the files change.
 
     Args:
@@ -159,7 +159,7 @@ def _parse(raw: Mapping[str, Any]) -> Inspection:
     return Inspection(
         **values
         | {
-            "dataset": Dataset(**dataset_values) if dataset_values else None,
+            "dataset": CatalogueDataset(**dataset_values) if dataset_values else None,
             "counts": counts,
             "memory": memory,
         }

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue
 from trainers.contract import config as config_module
-from trainers.contract.catalogue import Dataset, Model, Size, Strategy
+from trainers.contract.catalogue import CatalogueDataset, CatalogueStrategy, Model, Size
 from trainers.contract.config import Config, ConfigError, Problem, options, schedule
 from trainers.contract.config.options import Check
 from trainers.contract.config.sections import NO_MISTAKE
@@ -33,8 +33,8 @@ class Plan:
     config: Config
     model: Model
     size: Size
-    dataset: Dataset
-    strategy: Strategy
+    dataset: CatalogueDataset
+    strategy: CatalogueStrategy
     device_kind: str
     copy_start: Callable[[RunDirectory], None] | None = None
     start_text: str = ""
@@ -232,7 +232,7 @@ def _model_problems(config: Config, model: Model) -> list[Problem]:
     return problems
 
 
-def _strategy_problems(config: Config, model: Model, strategy: Strategy) -> list[Problem]:
+def _strategy_problems(config: Config, model: Model, strategy: CatalogueStrategy) -> list[Problem]:
     problems = []
     if config.strategy not in model.strategies:
         allowed = f"a strategy that can train {model.name}: {', '.join(model.strategies)}"
@@ -300,7 +300,7 @@ def with_recorded_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
     """Return the catalogue with the run's data as recorded at the run's start, if recorded."""
     try:
         recorded = read_json(run.path / DATA_FILE)
-        dataset, counts = Dataset(**recorded["dataset"]), recorded["counts"]
+        dataset, counts = CatalogueDataset(**recorded["dataset"]), recorded["counts"]
         _check_recorded_data(dataset, counts)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return catalogue
@@ -309,7 +309,7 @@ def with_recorded_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
     return catalogue.with_dataset(dataset, counts)
 
 
-def _check_recorded_data(dataset: Dataset, counts: Any) -> None:
+def _check_recorded_data(dataset: CatalogueDataset, counts: Any) -> None:
     """Refuse invalid values, because a copied run may contain any file.
 
     Raises:

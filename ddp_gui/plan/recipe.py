@@ -19,7 +19,7 @@ from typing import Any
 
 from ddp_gui.plan.catalogue import Catalogue
 from trainers.contract import config as config_module
-from trainers.contract.catalogue import Dataset, Model
+from trainers.contract.catalogue import CatalogueDataset, Model
 from trainers.contract.config import Config
 from trainers.contract.config.sections import NO_MISTAKE
 from trainers.files import typed
@@ -131,7 +131,7 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def rule_for(dataset: Dataset, family: str) -> Rule:
+def rule_for(dataset: CatalogueDataset, family: str) -> Rule:
     """Return the rule of a family of models for a data set."""
     kind = f"{family} {dataset.task.partition('_')[0]}"
     names = [f"{kind}, many classes"] if dataset.num_classes >= MANY_CLASSES else []
@@ -139,7 +139,7 @@ def rule_for(dataset: Dataset, family: str) -> Rule:
 
 
 def values(
-    config: Config, dataset: Dataset, model: Model, num_replicas: int, user_values: Mapping[str, Any]
+    config: Config, dataset: CatalogueDataset, model: Model, num_replicas: int, user_values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the values of the fields in `FIELDS` that are not given.
 

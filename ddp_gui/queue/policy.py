@@ -52,7 +52,7 @@ class DeviceSnapshot:
         return tuple(gpu.uuid for gpu in self.gpus if run_id in self.users_of(gpu.uuid).runs)
 
 
-class Devices:
+class QueueDevices:
     """Reads the machine's GPUs; the number of CPU ranks is an option of the page.
 
     Args:
@@ -241,7 +241,7 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class UsagePeriod:
     """A past period in which a user occupied a number of GPUs or CPU ranks."""
 
     person: str
@@ -251,7 +251,7 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capacity:
+class Allocatable:
     """What can be allocated: GPUs by UUID, and CPU ranks (None: unlimited).
 
     GPUs `being_checked` are never shared, and are allocated only after the machine check ends. Each CPU rank
@@ -276,15 +276,15 @@ class Situation:
 
     waiting: Sequence[Waiting] = ()
     running: Sequence[Running] = ()
-    capacity: Capacity = field(default_factory=Capacity)
+    capacity: Allocatable = field(default_factory=Allocatable)
     rules: Rules = field(default_factory=Rules)
-    ended: Sequence[Span] = ()
+    ended: Sequence[UsagePeriod] = ()
     first: Sequence[str] = ()
     is_paused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class StartDecision:
     """A decision to start a run now, on these GPUs."""
 
     run_id: str
@@ -298,7 +298,7 @@ class Free:
     gpus: list[str]
     shared_gpus: list[str]
     cpu_ranks: int | None
-    capacity: Capacity
+    capacity: Allocatable
     reserved_kinds: set[DeviceKind] = field(default_factory=set)
 
     @classmethod
@@ -315,7 +315,7 @@ class Free:
             capacity=capacity,
         )
 
-    def take(self, run: Waiting) -> Start | None:
+    def take(self, run: Waiting) -> StartDecision | None:
         """Allocate a run's devices; None if they are not available."""
         if run.kind in self.reserved_kinds:
             return None
@@ -325,7 +325,7 @@ class Free:
                 if self.cpu_ranks < num_cores:
                     return None
                 self.cpu_ranks -= num_cores
-            return Start(run_id=run.run_id)
+            return StartDecision(run_id=run.run_id)
         # Unoccupied GPUs come first.
         usable = usable_gpus(self.gpus + (self.shared_gpus if run.may_share else []), run.num_ranks)
         if len(usable) < run.num_ranks:
@@ -333,10 +333,10 @@ class Free:
         taken = tuple(usable[: run.num_ranks])
         self.gpus = [gpu for gpu in self.gpus if gpu not in taken]
         self.shared_gpus = [gpu for gpu in self.shared_gpus if gpu not in taken]
-        return Start(run_id=run.run_id, gpus=taken)
+        return StartDecision(run_id=run.run_id, gpus=taken)
 
 
-def decide(situation: Situation, now_unix_s: float) -> list[Start]:
+def decide(situation: Situation, now_unix_s: float) -> list[StartDecision]:
     """Return the runs to start now, in queue order."""
     if situation.is_paused:
         return []
@@ -414,7 +414,7 @@ def exceeds_limit(run: Waiting, num_ranks_in_use: Mapping[str, int], rules: Rule
     return limit is not None and num_ranks_in_use.get(run.person, 0) + run.num_ranks > limit
 
 
-def could_fit(run: Waiting, capacity: Capacity) -> bool:
+def could_fit(run: Waiting, capacity: Allocatable) -> bool:
     """Return True if the run would fit on the machine without other live runs."""
     if run.kind == "cpu":
         return capacity.cpu_ranks is None or run.num_ranks <= capacity.cpu_ranks

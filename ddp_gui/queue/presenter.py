@@ -24,8 +24,8 @@ from ddp_gui.queue.policy import (
     queue_order,
     ranks_in_use,
 )
-from ddp_gui.queue.scheduler import Placement, Scheduler
-from ddp_gui.queue.snapshot import Snapshot
+from ddp_gui.queue.scheduler import Scheduler, StartResult
+from ddp_gui.queue.snapshot import QueueSnapshot
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory, is_run_id
@@ -47,7 +47,7 @@ class QueueView:
         usual_s: recent median duration of a run; None if none has ended.
     """
 
-    snapshot: Snapshot
+    snapshot: QueueSnapshot
     order: list[Waiting]
     starts_in_s: Mapping[str, float]
     ends_in_s: Mapping[str, float | None]
@@ -82,7 +82,7 @@ class QueuePresenter:
                 self._viewed_changes = num_changes
             return self._view
 
-    def _build_view(self, snapshot: Snapshot) -> QueueView:
+    def _build_view(self, snapshot: QueueSnapshot) -> QueueView:
         now, situation = time.time(), snapshot.situation
         ends_in_s = {
             run.run_id: snapshot_module.limit_remaining_s(self._remaining_s(run), run, situation, now)
@@ -120,7 +120,7 @@ class QueuePresenter:
             return {}
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
 
-    def describe_place(self, placement: Placement) -> str:
+    def describe_place(self, placement: StartResult) -> str:
         """Return the place of a run that has just been queued, and its estimated start, as text."""
         assert placement.place is not None
         starts_in_s = self._build_view(placement.snapshot).starts_in_s
@@ -252,7 +252,7 @@ def _run_id_of_job(job: EngineJob, runs_dir: Path) -> str | None:
     return run_id if status is not None and status.handle == job.handle else None
 
 
-def _devices(snapshot: Snapshot, labels: RunLabels) -> dict[str, Any]:
+def _devices(snapshot: QueueSnapshot, labels: RunLabels) -> dict[str, Any]:
     """Return the users of each GPU, and the number of allocated CPU ranks."""
     running = snapshot.situation.running
     run_by_gpu = {uuid: run for run in running for uuid in run.gpus}
@@ -276,7 +276,7 @@ def _devices(snapshot: Snapshot, labels: RunLabels) -> dict[str, Any]:
     }
 
 
-def _machine_check_label(uuid: str, snapshot: Snapshot) -> list[str]:
+def _machine_check_label(uuid: str, snapshot: QueueSnapshot) -> list[str]:
     return ["the check of this machine"] if uuid in snapshot.devices.being_checked else []
 
 
@@ -302,7 +302,7 @@ def format_estimate(seconds: float) -> str:
     return f"about {seconds / 3600:.1f} h"
 
 
-def waiting_reason(run: Waiting, place: int, snapshot: Snapshot) -> str:
+def waiting_reason(run: Waiting, place: int, snapshot: QueueSnapshot) -> str:
     """Return the reason why a run waits, as a sentence."""
     situation = snapshot.situation
     needs = ranks_text(run.num_ranks, run.kind)
@@ -326,7 +326,7 @@ def waiting_reason(run: Waiting, place: int, snapshot: Snapshot) -> str:
     return f"It needs {needs}. Other runs are ahead of it."
 
 
-def _reason_it_cannot_start(run: Waiting, needs: str, snapshot: Snapshot) -> str:
+def _reason_it_cannot_start(run: Waiting, needs: str, snapshot: QueueSnapshot) -> str:
     capacity = snapshot.situation.capacity
     if run.kind == "cpu":
         return (
@@ -371,7 +371,7 @@ def _describe_place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, 
     }
 
 
-def _can_share_gpus(run: Waiting, snapshot: Snapshot) -> bool:
+def _can_share_gpus(run: Waiting, snapshot: QueueSnapshot) -> bool:
     """Return True if the run could start by sharing GPUs that other programs use."""
     return run.kind == "cuda" and not run.may_share and bool(snapshot.situation.capacity.occupied)
 

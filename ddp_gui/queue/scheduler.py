@@ -21,8 +21,16 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.launch import launcher
 from ddp_gui.plan.plan import Startable
 from ddp_gui.queue import starter
-from ddp_gui.queue.policy import USAGE_WINDOW_S, Devices, Free, Limits, Start, decide, queue_order
-from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_from_ticket
+from ddp_gui.queue.policy import (
+    USAGE_WINDOW_S,
+    Free,
+    Limits,
+    QueueDevices,
+    StartDecision,
+    decide,
+    queue_order,
+)
+from ddp_gui.queue.snapshot import QueueSnapshot, SnapshotReader, waiting_from_ticket
 from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError
 from trainers.contract import manifests, rundir, tickets
@@ -45,7 +53,7 @@ SHARES_OF_DISK = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class StartResult:
     """The result of a start.
 
     Attributes:
@@ -56,7 +64,7 @@ class Placement:
 
     run: RunDirectory
     ticket: Ticket
-    snapshot: Snapshot
+    snapshot: QueueSnapshot
     place: int | None = None
     num_waiting: int = 0
 
@@ -67,7 +75,7 @@ class Scheduler:
     def __init__(
         self,
         runs_dir: Path,
-        devices: Devices,
+        devices: QueueDevices,
         on_change: Callable[[Iterable[str]], None],
         engine: Engine | None = None,
         *,
@@ -149,7 +157,7 @@ class Scheduler:
         """Raise ValueError if this user (empty without login) may store no further run."""
         starter.check_disk_space(self._runs_dir, person, self._queue_store.read().limits)
 
-    def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placement:
+    def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> StartResult:
         """Create a run, and start or queue it.
 
         Args:
@@ -164,7 +172,7 @@ class Scheduler:
         with self._queue_store.open() as state:
             snapshot = self._update_from_snapshot(state)
             starter.check_limits(snapshot.situation, ticket)
-            placements: list[Placement] = []
+            placements: list[StartResult] = []
 
             def fill(run: RunDirectory) -> None:
                 placements.append(self._allocate_or_queue(state, snapshot, run, ticket))
@@ -173,7 +181,7 @@ class Scheduler:
             launcher.create(self._runs_dir, plan, owner, fill)
         return self._launch_if_granted(placements[0])
 
-    def resume(self, run: RunDirectory, resume_step: int, plan: Startable, owner: str) -> Placement:
+    def resume(self, run: RunDirectory, resume_step: int, plan: Startable, owner: str) -> StartResult:
         """Resume an ended run from a checkpoint, or queue it; see `start`.
 
         Raises:
@@ -206,7 +214,7 @@ class Scheduler:
         if problems := self._engine.check(config):
             raise ConfigError(problems)
 
-    def _launch_if_granted(self, placement: Placement) -> Placement:
+    def _launch_if_granted(self, placement: StartResult) -> StartResult:
         """Start a run that has a grant; a later pass starts a run without one."""
         if placement.place is None:
             self._launch(placement.run, placement.ticket).result()
@@ -326,7 +334,7 @@ class Scheduler:
 
     # Snapshots
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> QueueSnapshot:
         """Return a snapshot of the queue, without changing the stored state.
 
         Raises:
@@ -342,7 +350,7 @@ class Scheduler:
         """Return the ids of the queued runs, next one first."""
         return _order(self.snapshot())
 
-    def _update_from_snapshot(self, state: QueueState) -> Snapshot:
+    def _update_from_snapshot(self, state: QueueState) -> QueueSnapshot:
         now = time.time()
         if self._unstored_pause is not None:
             state.is_paused = self._unstored_pause
@@ -401,7 +409,7 @@ class Scheduler:
         if started:
             self._on_change(started)
 
-    def _stop_overdue(self, snapshot: Snapshot) -> None:
+    def _stop_overdue(self, snapshot: QueueSnapshot) -> None:
         """Stop runs that have reached their time limit, after a save."""
         now = time.time()
         for running in snapshot.situation.running:
@@ -434,8 +442,8 @@ class Scheduler:
         return RunDirectory(self._runs_dir / run_id)
 
     def _allocate_or_queue(
-        self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket
-    ) -> Placement:
+        self, state: QueueState, snapshot: QueueSnapshot, run: RunDirectory, ticket: Ticket
+    ) -> StartResult:
         """Add a new run to the queue's state, with a grant if it can start now."""
         waiting = [*snapshot.situation.waiting, waiting_from_ticket(run.run_id, ticket)]
         snapshot = replace(snapshot, situation=replace(snapshot.situation, waiting=waiting))
@@ -444,14 +452,19 @@ class Scheduler:
         if start is not None:
             state.running.append(run.run_id)
             ticket = self._grant_devices(run, ticket, start, snapshot, _cores_in_use(snapshot))
-            return Placement(run=run, ticket=ticket, snapshot=snapshot)
+            return StartResult(run=run, ticket=ticket, snapshot=snapshot)
         state.waiting.append(run.run_id)
         order = _order(snapshot)
         place = order.index(run.run_id) + 1
-        return Placement(run=run, ticket=ticket, snapshot=snapshot, place=place, num_waiting=len(order))
+        return StartResult(run=run, ticket=ticket, snapshot=snapshot, place=place, num_waiting=len(order))
 
     def _grant_devices(
-        self, run: RunDirectory, ticket: Ticket, start: Start, snapshot: Snapshot, cores_in_use: int
+        self,
+        run: RunDirectory,
+        ticket: Ticket,
+        start: StartDecision,
+        snapshot: QueueSnapshot,
+        cores_in_use: int,
     ) -> Ticket:
         """Return a ticket with a grant of devices, threads and disk space for one start.
 
@@ -485,7 +498,7 @@ class Scheduler:
         """Return OMP_NUM_THREADS, which applies to each CPU rank of this page; 1 if it is not set."""
         return (threads.threads_from_environment() or 1) if self._engine.is_this_machine else 1
 
-    def _disk_share_bytes(self, person: str, snapshot: Snapshot) -> int:
+    def _disk_share_bytes(self, person: str, snapshot: QueueSnapshot) -> int:
         """Return the maximum total size in bytes of a run's checkpoints."""
         free_bytes, reserve_bytes = rundir.disk_space(self._runs_dir)
         share_bytes = max(0, free_bytes - reserve_bytes) // SHARES_OF_DISK
@@ -493,9 +506,9 @@ class Scheduler:
         return share_bytes if limit is None else min(share_bytes, limit)
 
 
-def _order(snapshot: Snapshot) -> list[str]:
+def _order(snapshot: QueueSnapshot) -> list[str]:
     return [run.run_id for run in queue_order(snapshot.situation, time.time())]
 
 
-def _cores_in_use(snapshot: Snapshot) -> int:
+def _cores_in_use(snapshot: QueueSnapshot) -> int:
     return sum(run.num_cores for run in snapshot.situation.running if run.kind == "cpu")

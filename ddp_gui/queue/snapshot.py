@@ -12,7 +12,16 @@ from pathlib import Path
 
 from ddp_gui.auth import rights
 from ddp_gui.devices import capacity
-from ddp_gui.queue.policy import Capacity, Devices, DeviceSnapshot, Running, Situation, Span, Waiting, decide
+from ddp_gui.queue.policy import (
+    Allocatable,
+    DeviceSnapshot,
+    QueueDevices,
+    Running,
+    Situation,
+    UsagePeriod,
+    Waiting,
+    decide,
+)
 from ddp_gui.queue.store import QueueState
 from trainers.contract import rundir, tickets
 from trainers.contract.rundir import RunDirectory
@@ -100,7 +109,7 @@ STUCK_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class QueueSnapshot:
     """The queue at one moment.
 
     Attributes:
@@ -119,7 +128,9 @@ class Snapshot:
 class SnapshotReader:
     """Reads queued and live runs. Caches data that cannot have changed."""
 
-    def __init__(self, runs_dir: Path, devices: Devices, num_threads: Callable[[], int] = lambda: 1) -> None:
+    def __init__(
+        self, runs_dir: Path, devices: QueueDevices, num_threads: Callable[[], int] = lambda: 1
+    ) -> None:
         self._runs_dir = runs_dir
         self._devices = devices
         self._num_threads = num_threads
@@ -130,7 +141,7 @@ class SnapshotReader:
         # Queued runs that could not be started, with the time until which they are skipped and the reason.
         self._stuck: dict[str, tuple[float, str]] = {}
 
-    def take(self, state: QueueState, now_unix_s: float) -> Snapshot:
+    def take(self, state: QueueState, now_unix_s: float) -> QueueSnapshot:
         """Return a snapshot of the queued and live runs."""
         waiting, running, broken = dict[str, Ticket](), list[Running](), dict[str, str]()
         starting = set()
@@ -160,7 +171,7 @@ class SnapshotReader:
             first=state.first,
             is_paused=state.is_paused,
         )
-        return Snapshot(
+        return QueueSnapshot(
             situation=situation,
             tickets=waiting,
             devices=devices,
@@ -168,7 +179,7 @@ class SnapshotReader:
             broken=broken,
         )
 
-    def update_state(self, state: QueueState, snapshot: Snapshot, now_unix_s: float) -> None:
+    def update_state(self, state: QueueState, snapshot: QueueSnapshot, now_unix_s: float) -> None:
         """Update the state from a snapshot: queued and live runs, and the usage of ended runs."""
         live = {run.run_id for run in snapshot.situation.running}
         for run_id in state.running:
@@ -226,7 +237,7 @@ class SnapshotReader:
             self._tickets_read[run.run_id] = (mark, ticket)
         return ticket
 
-    def _read_span(self, run_id: str, now_unix_s: float) -> Span | None:
+    def _read_span(self, run_id: str, now_unix_s: float) -> UsagePeriod | None:
         """Return an ended run's usage; None if it was deleted or not started from the queue."""
         run = RunDirectory(self._runs_dir / run_id)
         try:
@@ -235,7 +246,7 @@ class SnapshotReader:
             return None
         if ticket is None or ticket.grant is None:
             return None
-        return Span(
+        return UsagePeriod(
             person=ticket.person,
             num_ranks=ticket.num_ranks,
             began_unix_s=ticket.grant.granted_unix_s,
@@ -289,7 +300,7 @@ def _read_running(
     )
 
 
-def _available_capacity(devices: DeviceSnapshot, running: Iterable[Running]) -> Capacity:
+def _available_capacity(devices: DeviceSnapshot, running: Iterable[Running]) -> Allocatable:
     """Return the available resources. A GPU with a process of an ended run counts as occupied."""
     gpus_by_run = {run.run_id: run.gpus for run in running}
     occupied = [
@@ -298,7 +309,7 @@ def _available_capacity(devices: DeviceSnapshot, running: Iterable[Running]) -> 
         if devices.users_of(gpu.uuid).other_programs
         or any(gpu.uuid not in gpus_by_run.get(run_id, ()) for run_id in devices.users_of(gpu.uuid).runs)
     ]
-    return Capacity(
+    return Allocatable(
         gpus=tuple(gpu.uuid for gpu in devices.gpus),
         occupied=frozenset(occupied),
         cpu_ranks=devices.cpu_ranks,

@@ -19,7 +19,7 @@ from typing import Any
 
 from ddp_gui.auth import rights
 from ddp_gui.devices import disk
-from ddp_gui.queue.policy import Capacity, Limits, Rules, Situation
+from ddp_gui.queue.policy import Allocatable, Limits, Rules, Situation
 from ddp_gui.runs.listing import runs_text
 from trainers.contract import events, rundir, tickets
 from trainers.contract import status as status_file
@@ -61,7 +61,7 @@ def check_limits(situation: Situation, ticket: Ticket) -> None:
         )
 
 
-def _max_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int, str] | None:
+def _max_ranks(ticket: Ticket, capacity: Allocatable, limits: Limits) -> tuple[int, str] | None:
     """Return the maximum number of ranks and its reason; None if only the machine limits it."""
     maxima = []
     if ticket.kind == "cpu" and capacity.cpu_ranks is not None:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ddp_gui.queue.policy import Rules, Span
+from ddp_gui.queue.policy import Rules, UsagePeriod
 from trainers.files import json_files, private_files, typed
 from trainers.machine.os_errors import explain
 
@@ -46,7 +46,7 @@ class QueueState:
     first: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     running: list[str] = field(default_factory=list)
-    ended: list[Span] = field(default_factory=list)
+    ended: list[UsagePeriod] = field(default_factory=list)
     limits: Rules = field(default_factory=Rules)
 
 

@@ -18,7 +18,7 @@ from ddp_gui.devices import capacity
 from ddp_gui.events.run_view import RunView
 from ddp_gui.launch import elsewhere
 from ddp_gui.launch.as_code import script
-from ddp_gui.launch.elsewhere import TARGETS, Job
+from ddp_gui.launch.elsewhere import TARGETS, ExportedJob
 from ddp_gui.plan.plan import shown_run_dir
 from ddp_gui.runs import exports
 from ddp_gui.runs.runs import RunStore
@@ -123,7 +123,7 @@ def make_elsewhere_router(store: RunStore) -> Router:
     return router
 
 
-def _make_job(view: RunView, num_nodes: int | None, gpus: bool | None) -> Job:
+def _make_job(view: RunView, num_nodes: int | None, gpus: bool | None) -> ExportedJob:
     config = view.config
     machine = capacity.read(liveness.engine_for(view.status()), config)
     return elsewhere.job_of_run(

@@ -1,6 +1,6 @@
 """Live streams for the page of a run.
 
-Each viewed run has one `Follower`. It reads the run's files in a worker thread and wakes its viewers after
+Each viewed run has one `RunFollower`. It reads the run's files in a worker thread and wakes its viewers after
 changes. Viewers with equal chart settings share one encoded update.
 """
 
@@ -27,7 +27,7 @@ from fastapi.responses import Response
 from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import CLICKS, Router, Workers
 from ddp_gui.events import run_view
-from ddp_gui.events.run_view import Known, RunView
+from ddp_gui.events.run_view import RareParts, RunView
 from ddp_gui.events.tables import Axis, ChartView, Smoothing, span_of
 from ddp_gui.http.front import Receive, Scope, Send
 from ddp_gui.run.summary import describe_configuration, summarise
@@ -58,7 +58,7 @@ class Update(NamedTuple):
 
     encoded: bytes
     cursor: int
-    known: Known
+    known: RareParts
     is_last: bool
 
 
@@ -98,7 +98,7 @@ class _SharedUpdate:
             self._future.set_exception(error)
 
 
-class Follower:
+class RunFollower:
     """Reads a run's files while it has viewers, and notifies them of changes."""
 
     def __init__(self, view: RunView) -> None:
@@ -107,7 +107,7 @@ class Follower:
         self._watch_task: asyncio.Task[None] | None = None
         self._next_change = asyncio.Event()
         self._encoded: dict[tuple[Any, ...], _SharedUpdate] = {}
-        self._now: Known | None = None
+        self._now: RareParts | None = None
         self._state = ""
         self._notified_at = 0.0
         self._failure: Exception | None = None
@@ -167,7 +167,7 @@ class Follower:
             yield _as_event(run_view.encode_message({"type": "loading", "loading": share}), since)
         await CLICKS.run(self.view.catch_up)
 
-    async def _update(self, since: int, chart_view: ChartView, known: Known | None) -> Update:
+    async def _update(self, since: int, chart_view: ChartView, known: RareParts | None) -> Update:
         """Return the update for a cursor. Viewers with equal settings share one encoding."""
         is_known = None if known is None or self._now is None else known.same_as(self._now)
         key = (since, self.view.series.next_seq, chart_view, is_known)
@@ -175,10 +175,10 @@ class Follower:
             self._encoded[key] = _SharedUpdate(functools.partial(self._encode, since, chart_view, known))
         return await self._encoded[key].result()
 
-    def _encode(self, since: int, chart_view: ChartView, known: Known | None) -> Update:
+    def _encode(self, since: int, chart_view: ChartView, known: RareParts | None) -> Update:
         is_last = self.view.status().state not in events.LIVE_STATES and not self.view.has_grown()
         with self.view.lock:
-            now = Known(self.view)
+            now = RareParts(self.view)
             message = run_view.message_for(self.view, since, chart_view, known)
         encoded = _as_event(run_view.encode_message(message), message["cursor"])
         return Update(encoded, message["cursor"], now, is_last)
@@ -212,7 +212,7 @@ class Follower:
             self.view.catch_up()
         if has_grown or is_due:
             with self.view.lock:
-                self._now = Known(self.view)
+                self._now = RareParts(self.view)
         return has_grown or is_due
 
     def _notify(self) -> None:
@@ -313,7 +313,7 @@ def make_router(store: RunStore) -> Router:
     """Return the routes below `/live/runs`."""
     router = Router(prefix="/live/runs")
     # A follower exists while its viewers receive messages.
-    followers: WeakValueDictionary[str, Follower] = WeakValueDictionary()
+    followers: WeakValueDictionary[str, RunFollower] = WeakValueDictionary()
 
     @router.get("/{run_id}/summary")
     def summary(run_id: str) -> dict[str, Any]:
@@ -358,7 +358,7 @@ def make_router(store: RunStore) -> Router:
         cursor = int(resumed_at) if _EVENT_ID.fullmatch(resumed_at) else since
         follower = followers.get(run_id)
         if follower is None or follower.view is not view:
-            follower = followers[run_id] = Follower(view)
+            follower = followers[run_id] = RunFollower(view)
         messages_of_run = follower.messages(cursor, chart_view)
         return EventStream(while_shown(messages_of_run, lambda: store.is_shown(run_id)))
 

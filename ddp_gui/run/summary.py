@@ -18,7 +18,7 @@ from ddp_gui.runs.run_list_routes import differing_fields
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import code, rundir
 from trainers.contract import config as config_module
-from trainers.contract.catalogue import Strategy
+from trainers.contract.catalogue import CatalogueStrategy
 from trainers.contract.config import Config
 from trainers.contract.events import LIVE_STATES, Event
 from trainers.contract.rundir import RunDirectory
@@ -193,7 +193,7 @@ def _run_before(run: RunDirectory, store: RunStore, *, is_script: bool) -> tuple
     return None
 
 
-def _sharing(config: Config, strategy: Strategy | None, mistake: Mapping[str, str] | None) -> str:
+def _sharing(config: Config, strategy: CatalogueStrategy | None, mistake: Mapping[str, str] | None) -> str:
     """Describe what the ranks communicate in a step, and a deliberate mistake, if any."""
     if config.is_script:
         return "The script determines what the ranks communicate in a step."
@@ -203,7 +203,7 @@ def _sharing(config: Config, strategy: Strategy | None, mistake: Mapping[str, st
     return text if mistake is None else f"{text} But this run is broken on purpose: {mistake['description']}"
 
 
-def _no_fingerprints(config: Config, strategy: Strategy | None) -> str | None:
+def _no_fingerprints(config: Config, strategy: CatalogueStrategy | None) -> str | None:
     """Return why replicas are not compared in this run; None if they are."""
     if config.world_size == 1:
         return "With one rank there are no replicas to compare."

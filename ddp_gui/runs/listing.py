@@ -18,7 +18,7 @@ from ddp_gui.events.event_reader import Digest
 from ddp_gui.http.shell import visible
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.plan.own_data import OwnData
+from ddp_gui.plan.own_data import OwnDataInspector
 from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -173,7 +173,7 @@ Facts = dict[str, Any]
 
 
 def catalogue_for_run(
-    run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnData
+    run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnDataInspector
 ) -> Catalogue:
     """Return the catalogue with the run's data set as recorded at its start, or as inspected."""
     if config.dataset in catalogue.own_data:

@@ -17,7 +17,7 @@ from ddp_gui.events.analysis import pace as pace_module
 from ddp_gui.events.run_view import RunView
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
 from ddp_gui.plan.memory import NeedsSource, Prediction, predict
-from ddp_gui.plan.own_data import OwnData
+from ddp_gui.plan.own_data import OwnDataInspector
 from ddp_gui.runs import listing
 from ddp_gui.runs.listing import Changes, Listing, total_steps
 from trainers.contract import events, rundir, start_from
@@ -41,7 +41,7 @@ class RunStore:
 
     runs_dir: Path
     catalogue: CatalogueSource
-    own_data: OwnData = field(default_factory=OwnData)
+    own_data: OwnDataInspector = field(default_factory=OwnDataInspector)
     needs: NeedsSource = field(
         default_factory=lambda: NeedsSource(trainer_process.default_cache_file("memory"))
     )

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from ddp_gui.script import reader
-from ddp_gui.script.reader import Reading
+from ddp_gui.script.reader import ScriptReading
 
 # Mark at the end of each added line.
 ADDED = "  # added"
@@ -129,7 +129,7 @@ def complete(text: str) -> Completed | None:
 class _Addition:
     """The lines to add to a listing, by the number of the listing's line after which they are inserted."""
 
-    def __init__(self, text: str, reading: Reading) -> None:
+    def __init__(self, text: str, reading: ScriptReading) -> None:
         self._text, self._tree = text, ast.parse(text)
         self.lines: dict[int, list[str]] = {}
         self.sentences: list[str] = []
@@ -183,7 +183,7 @@ class _Addition:
             if names:
                 self.sentences.append(f"{', '.join(names)}: {sentence}.")
 
-    def _add_calls(self, reading: Reading) -> bool:
+    def _add_calls(self, reading: ScriptReading) -> bool:
         """Add the calls of functions that nothing calls; return True if any was added."""
         end = len(self._text.rstrip("\n").split("\n"))
         has_added = False

@@ -17,7 +17,7 @@ Start = Literal["torchrun", "python"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
+class ScriptOption:
     """An option of a script's command line.
 
     Attributes:
@@ -38,7 +38,7 @@ class Option:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class CodeMark:
     """A line of the script that the page marks, with the reason."""
 
     line: int
@@ -47,7 +47,7 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ScriptReading:
     """Facts from the text of a script.
 
     Attributes:
@@ -62,8 +62,8 @@ class Reading:
     start: Start = "torchrun"
     why: str = ""
     num_ranks: int | None = None
-    options: tuple[Option, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    options: tuple[ScriptOption, ...] = ()
+    marks: tuple[CodeMark, ...] = ()
     missing: tuple[str, ...] = ()
     uncalled: str | None = None
     uncalled_setup: str | None = None
@@ -76,7 +76,7 @@ class Reading:
         return asdict(self)
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> ScriptReading:
     """Read the text of a script."""
     try:
         tree = ast.parse(text)
@@ -85,10 +85,10 @@ def read(text: str) -> Reading:
         line = getattr(error, "lineno", None) or 1
         detail = getattr(error, "msg", None) or str(error)
         message = f"Line {line}: {detail}."
-        return Reading(problem=message, marks=(Mark(line=line, message=message, level="error"),))
-    facts = Facts(tree, table)
+        return ScriptReading(problem=message, marks=(CodeMark(line=line, message=message, level="error"),))
+    facts = ScriptFacts(tree, table)
     start, reason = facts.start()
-    return Reading(
+    return ScriptReading(
         start=start,
         why=reason,
         num_ranks=facts.num_ranks(),
@@ -137,7 +137,7 @@ _GPU_VARIABLES = ("rank", "local_rank", "gpu", "gpu_id", "device_id")
 
 
 @dataclass
-class Facts:
+class ScriptFacts:
     """Names and calls of a script."""
 
     tree: ast.Module
@@ -228,13 +228,13 @@ class Facts:
 
     # GPUs
 
-    def gpu_marks(self) -> Iterator[Mark]:
+    def gpu_marks(self) -> Iterator[CodeMark]:
         seen = set()
         for name, call in sorted(self.calls, key=lambda item: item[1].lineno):
             message = self._gpu_request(name, call)
             if message and (call.lineno, message) not in seen:
                 seen.add((call.lineno, message))
-                yield Mark(line=call.lineno, message=message, level="gpu")
+                yield CodeMark(line=call.lineno, message=message, level="gpu")
 
     def _gpu_request(self, name: str, call: ast.Call) -> str:
         function = name.rpartition(".")[2]
@@ -345,7 +345,7 @@ _KIND_BY_DEFAULT = {int: "whole", float: "number"}
 _UNSUPPORTED_ACTIONS = ("help", "version", "append", "extend", "count")
 
 
-def _options(tree: ast.Module) -> Iterator[Option]:
+def _options(tree: ast.Module) -> Iterator[ScriptOption]:
     for node in ast.walk(tree):
         name = _called_name(node) if isinstance(node, ast.Call) else ""
         is_click = name in ("click.option", "click.argument", "option")
@@ -355,7 +355,7 @@ def _options(tree: ast.Module) -> Iterator[Option]:
                 yield option
 
 
-def _option(node: ast.Call, *, is_click: bool) -> Option | None:
+def _option(node: ast.Call, *, is_click: bool) -> ScriptOption | None:
     """Return the option that a call of argparse or click declares; None if a form cannot offer it."""
     names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     flag = next((name for name in names if name.startswith("--")), names[0] if names else "")
@@ -385,7 +385,7 @@ def _option(node: ast.Call, *, is_click: bool) -> Option | None:
     offered: Sequence[Any] = choices if isinstance(choices, list) and None not in choices else ()
     type_name = _last_name(kind_node)
     kind = _KINDS.get(type_name, "text") if type_name else _KIND_BY_DEFAULT.get(type(default), "text")
-    return Option(
+    return ScriptOption(
         flag=flag[:100],
         kind="switch" if is_switch else "choice" if offered else kind,
         default=default if isinstance(default, str | int | float | bool) else None,

@@ -18,7 +18,7 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.own_data import Inspection
 from ddp_gui.plan.plan import Plan, Startable
 from ddp_gui.queue.presenter import QueuePresenter
-from ddp_gui.queue.scheduler import Placement, Scheduler
+from ddp_gui.queue.scheduler import Scheduler, StartResult
 from ddp_gui.run.model_process import ModelProcesses
 from ddp_gui.runs import imports
 from ddp_gui.runs.runs import RunStore, status_values
@@ -317,7 +317,7 @@ class Api:
         run = self.store.open(run_id, to_change=True)
         launcher.send(run, liveness.read_status(run), name, **checked)
 
-    def _placed_result(self, placed: Placement, message: str) -> dict[str, Any]:
+    def _placed_result(self, placed: StartResult, message: str) -> dict[str, Any]:
         """Return the result of a start: the run's state, or its place in the queue and expected start."""
         if placed.place is None:
             return _result(placed.run, message) | {"place": None, "num_waiting": 0}

@@ -24,7 +24,7 @@ from trainers.contract.commands import Incoming
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions
 from trainers.data.own import image_files
-from trainers.data.own.cache import META, Prepared
+from trainers.data.own.cache import META, PreparedData
 from trainers.data.own.dataset import Own
 from trainers.data.own.problems import DataError
 from trainers.engines import liveness
@@ -134,7 +134,7 @@ def read_data(data: bytes, suffix: str, **options: Any) -> bool:
             return not _says_why(error)
         assert own.fingerprint
         (folder / "made" / META).write_text(json.dumps(meta, allow_nan=False), "utf-8")
-        spec = own.kind.spec(Prepared(folder / "made"))
+        spec = own.kind.spec(PreparedData(folder / "made"))
         assert spec.num_train > 0 and spec.num_validation > 0
         return True
 

@@ -18,7 +18,7 @@ from tests.script_text import config_of, dataset_of, own_dataset, script_of
 from tests.unit.ddp_gui.launch.as_code.test_data import OWN
 from tests.unit.own_files import own_cache  # noqa: F401 - a fixture
 from trainers.contract import events, rundir
-from trainers.contract.catalogue import Dataset
+from trainers.contract.catalogue import CatalogueDataset
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import torchrun
@@ -51,7 +51,7 @@ def losses_in(run: RunDirectory) -> dict[int, float]:
     return {event["step"]: event["loss"] for event in found if event["kind"] == "step"}
 
 
-def write_script(config: Config, folder: Path, dataset: Dataset | None = None) -> None:
+def write_script(config: Config, folder: Path, dataset: CatalogueDataset | None = None) -> None:
     text = script_of(config, dataset, num_threads=1).text
     assert "import trainers" not in text and "ddp_gui" not in text
     (folder / "train.py").write_text(text, encoding="utf-8")
@@ -66,7 +66,7 @@ def losses_printed(said: str, folder: Path) -> dict[int, float]:
 
 
 def require_same(
-    ranks: Ranks, config: Config, folder: Path, dataset: Dataset | None = None
+    ranks: Ranks, config: Config, folder: Path, dataset: CatalogueDataset | None = None
 ) -> dict[int, float]:
     """Check that all losses are bit-identical; return them."""
     expected = losses_of_run(ranks, config, folder)

@@ -17,7 +17,7 @@ import pytest
 from tests.harness import END_TIMEOUT_S, REPOSITORY, START_TIMEOUT_S, wait_until
 from trainers.check_machine.checks.bench import Bench
 from trainers.check_machine.checks.cancelling import CancellableWait
-from trainers.check_machine.checks.devices import Devices
+from trainers.check_machine.checks.devices import CheckDevices
 from trainers.check_machine.checks.training import DdpChecks
 from trainers.contract.check_files import CheckFiles
 
@@ -117,7 +117,7 @@ def test_nothing_outlives_a_check_that_is_killed(program: RunningProgram) -> Non
 
 
 def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
-    on = Devices(kind="cpu", num_ranks=2, description="2 CPU ranks")
+    on = CheckDevices(kind="cpu", num_ranks=2, description="2 CPU ranks")
     # No job reaches its tenth step in this time.
     bench = Bench(tmp_path, on, CancellableWait(), limit_s=0.5)
     checks = DdpChecks(bench)

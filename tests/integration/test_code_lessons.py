@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddp_gui.learn import code_checks, code_facts
-from ddp_gui.learn.code_facts import Facts
+from ddp_gui.learn.code_facts import RunFacts
 from ddp_gui.learn.code_lesson import CodeLesson, CodeLibrary
 from tests.code_variants import PASSED, SUBSET, WRONG, variants_of
 from tests.integration.conftest import Ranks
@@ -36,7 +36,7 @@ def cases() -> list[tuple[CodeLesson, str, str, str]]:
     return found
 
 
-def config_facts(script: str, folder: Path, ranks: Ranks) -> Facts:
+def config_facts(script: str, folder: Path, ranks: Ranks) -> RunFacts:
     """Run a script on two ranks and return what they did."""
     (folder / "train.py").write_text(script, encoding="utf-8")
     error = folder / "error.json"
@@ -45,10 +45,10 @@ def config_facts(script: str, folder: Path, ranks: Ranks) -> Facts:
     noted = code_facts.read_ranks(RunDirectory(folder / "run"), 2)
     if any(code > 0 for code in ranks.codes):
         message = json.loads(error.read_text())["message"]["message"] if error.exists() else "a rank failed"
-        return Facts(ranks=noted, state="failed", code="exception", error=message)
+        return RunFacts(ranks=noted, state="failed", code="exception", error=message)
     if any(ranks.codes):
-        return Facts(ranks=noted, state="failed", code="hang", error="The run hangs.")
-    return Facts(ranks=noted, state="finished", code="", error="")
+        return RunFacts(ranks=noted, state="failed", code="hang", error="The run hangs.")
+    return RunFacts(ranks=noted, state="finished", code="", error="")
 
 
 @pytest.mark.parametrize(

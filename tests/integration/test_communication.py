@@ -15,7 +15,7 @@ import pytest
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.machine import communication
-from ddp_gui.machine.communication import Check, CommunicationChecks
+from ddp_gui.machine.communication import CommunicationCheck, CommunicationChecks
 from tests.harness import REPOSITORY, let_go_on_until, wait_until
 
 HERE = Machine(num_gpus=0, num_cores=2)
@@ -68,7 +68,7 @@ def ranks_below(pid: int) -> list[psutil.Process]:
     return [ranks[rank] for rank in sorted(ranks)]
 
 
-def hold_while_it_measures(check: Check) -> list[psutil.Process]:
+def hold_while_it_measures(check: CommunicationCheck) -> list[psutil.Process]:
     """Wait until a check of two ranks measures, suspend rank 1, which blocks both, and return the ranks."""
     wait_until("both ranks", lambda: len(ranks_below(os.getpid())) == 2 or check.state != "running", DONE_S)
     assert check.state == "running", check.error

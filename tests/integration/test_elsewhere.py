@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ddp_gui.launch import elsewhere
-from ddp_gui.launch.elsewhere import PORT, Job
+from ddp_gui.launch.elsewhere import PORT, ExportedJob
 from tests.harness import END_TIMEOUT_S, REPOSITORY, SMALL, all_events, processes_of
 from tools.page_driver import free_port
 from trainers.contract import config
@@ -39,7 +39,7 @@ SCONTROL = f"""#!/bin/bash
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path) -> ExportedJob:
     values = {**SMALL, "nproc_per_node": 1, "max_steps": NUM_STEPS, "name": "it's $(hostname) & `date`"}
     return elsewhere.job_of_run(
         RunDirectory(tmp_path / "digits-mlp-1"),
@@ -51,7 +51,7 @@ def job(tmp_path: Path) -> Job:
     )
 
 
-def test_the_torchrun_commands_train_to_the_end(job: Job) -> None:
+def test_the_torchrun_commands_train_to_the_end(job: ExportedJob) -> None:
     text = (
         elsewhere.torchrun_text(job)
         .replace(elsewhere.FIRST_ADDRESS, HERE)
@@ -63,7 +63,7 @@ def test_the_torchrun_commands_train_to_the_end(job: Job) -> None:
     assert_trained(RunDirectory(Path(job.runs_dir) / job.new_run), job)
 
 
-def test_the_slurm_script_trains_to_the_end(job: Job, tmp_path: Path) -> None:
+def test_the_slurm_script_trains_to_the_end(job: ExportedJob, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for name, script in (("srun", SRUN), ("scontrol", SCONTROL)):
@@ -75,7 +75,7 @@ def test_the_slurm_script_trains_to_the_end(job: Job, tmp_path: Path) -> None:
     assert_trained(RunDirectory(tmp_path / f"{job.run_id}-job{number}"), job)
 
 
-def test_the_script_of_the_skypilot_task_trains_to_the_end(job: Job, tmp_path: Path) -> None:
+def test_the_script_of_the_skypilot_task_trains_to_the_end(job: ExportedJob, tmp_path: Path) -> None:
     script = yaml.safe_load(elsewhere.skypilot_text(job))["run"].replace(str(PORT), str(free_port()))
     machines = {"SKYPILOT_NODE_IPS": f"{HERE}\n{HERE}", "RUNS": str(tmp_path)}
     give([script, script], [{**machines, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)])
@@ -111,7 +111,7 @@ def give(
                 shell.wait()
 
 
-def assert_trained(run: RunDirectory, job: Job) -> None:
+def assert_trained(run: RunDirectory, job: ExportedJob) -> None:
     """Check that the ranks of both machines trained one complete run with the given configuration."""
     assert run.read_config() == job.config
     told = all_events(run)

@@ -16,7 +16,7 @@ import pytest
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.queue.policy import Devices, DeviceSnapshot, Users
+from ddp_gui.queue.policy import DeviceSnapshot, QueueDevices, Users
 from ddp_gui.queue.scheduler import Scheduler
 from tests.harness import wait_until
 from trainers.contract import tickets
@@ -32,7 +32,7 @@ SERVER = Machine(num_gpus=4, num_cores=8)
 FOUR_GPUS = tuple(GrantedGpu(index=index, uuid=f"GPU-{index}") for index in range(4))
 
 
-class FakeDevices(Devices):
+class FakeDevices(QueueDevices):
     """A machine with fake GPUs and fake programs on them."""
 
     def __init__(self, cpu_ranks: int | None, gpus: tuple[GrantedGpu, ...] = (), **users: Users) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.check_machine import report as report_module
-from trainers.check_machine.check import Check, CheckOptions
+from trainers.check_machine.check import CheckOptions, MachineCheck
 from trainers.check_machine.checks.cancelling import CancellableWait
 from trainers.check_machine.checks.findings import Finding
 from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles
@@ -49,7 +49,7 @@ def main() -> None:
         job_limit_s=options.job_limit,
     )
     printer = _Json() if options.json else _Text()
-    check = Check(runs_dir, check_options, waiter, printer.update)
+    check = MachineCheck(runs_dir, check_options, waiter, printer.update)
     try:
         has_passed = check.run()
     except (OSError, ValueError) as error:

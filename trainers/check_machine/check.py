@@ -15,11 +15,11 @@ from trainers.check_machine import report
 from trainers.check_machine.checks import all_reduce, devices, disk, driver
 from trainers.check_machine.checks.bench import Bench
 from trainers.check_machine.checks.cancelling import CancellableWait, CancelledError
-from trainers.check_machine.checks.devices import Devices, UnavailableError
+from trainers.check_machine.checks.devices import CheckDevices, UnavailableError
 from trainers.check_machine.checks.driver import Nvidia, Probe
 from trainers.check_machine.checks.findings import REPORT_HINT, Finding, Outcome, all_passed, compare, summary
 from trainers.check_machine.checks.training import DdpChecks, check_strategy
-from trainers.check_machine.report import Known, scrub
+from trainers.check_machine.report import PrivateValues, scrub
 from trainers.check_machine.scratch import exclusive_lock, work_folder
 from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles
 from trainers.contract.rundir import RunDirectory, is_run_id
@@ -61,7 +61,7 @@ class CheckOptions:
     job_limit_s: float = JOB_LIMIT_S
 
 
-class Check:
+class MachineCheck:
     """One check of this machine, from its first job to its stored result.
 
     Args:
@@ -81,7 +81,7 @@ class Check:
         self._report = report_state
         self._files = CheckFiles(runs_dir)
         self._findings = {name: Finding(id=name, title=title) for name, title in (_FIRST | _DDP).items()}
-        self._devices: Devices | None = None
+        self._devices: CheckDevices | None = None
         self._probe = Probe()
         self._started_unix_s = time.time()
         self._started = time.monotonic()
@@ -90,7 +90,7 @@ class Check:
         self._state = "running"
         self._storing_error = ""
         self._versions = report.versions()
-        self._known = Known.here(runs_dir)
+        self._known = PrivateValues.here(runs_dir)
 
     def run(self) -> bool:
         """Run all checks; return True if all passed.
@@ -209,7 +209,7 @@ class Check:
     def _other_strategies(self) -> list[Any]:
         return [strategy for strategy in self._probe.strategies if strategy["name"] != "ddp"]
 
-    def _check_all_reduce(self, folder: Path, chosen_devices: Devices) -> Outcome:
+    def _check_all_reduce(self, folder: Path, chosen_devices: CheckDevices) -> Outcome:
         if chosen_devices.num_ranks < all_reduce.MIN_RANKS:
             return Outcome.skipped("A single rank does not communicate.")
         limit_s = self._options.job_limit_s
@@ -279,7 +279,7 @@ def is_any_run_live(runs_dir: Path) -> bool:
     return any(RunDirectory(path).is_locked() for path in folders if path.is_dir())
 
 
-def _find_comparable(checks: list[dict[str, Any]], current_devices: Devices) -> dict[str, Any] | None:
+def _find_comparable(checks: list[dict[str, Any]], current_devices: CheckDevices) -> dict[str, Any] | None:
     """Return the latest complete check on the same number of devices of this kind."""
     comparable = [
         check

@@ -80,7 +80,7 @@ _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class PrivateValues:
     """Private data to be removed from a report.
 
     Attributes:
@@ -94,7 +94,7 @@ class Known:
     values: Sequence[str] = field(default=())
 
     @staticmethod
-    def here(runs_dir: Path) -> Known:
+    def here(runs_dir: Path) -> PrivateValues:
         """Return the data that identifies this user, this machine and this checkout."""
         folders = dict.fromkeys({sys.prefix, sys.base_prefix} - {"/", "/usr"}, "PYTHON")
         placeholders = {runs_dir: "RUNS", REPOSITORY: "PROJECT"}
@@ -111,10 +111,10 @@ class Known:
             if entry.pw_uid >= LOWEST_PERSON_UID or entry.pw_uid == os.getuid():
                 names += [entry.pw_name, entry.pw_gecos.partition(",")[0]]
         values = [part for value in os.environ.values() for part in (value, *value.split(os.pathsep))]
-        return Known(folders=folders, names=names, values=values)
+        return PrivateValues(folders=folders, names=names, values=values)
 
 
-def scrub(text: str, private_data: Known) -> str:
+def scrub(text: str, private_data: PrivateValues) -> str:
     """Return external text without the data that identifies users, the machine and this checkout."""
     for folder in sorted(private_data.folders, key=len, reverse=True):
         if len(folder) > 1:

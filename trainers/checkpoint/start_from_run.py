@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 MAX_LISTED = 20
 
 
-class StartError(ValueError):
+class InheritedWeightsError(ValueError):
     """A run cannot start from a checkpoint; the message names the mismatch."""
 
 
-class Start:
+class InheritedWeights:
     """The weights, tokenizer and scale of inputs that a run inherits from a checkpoint.
 
     Args:
@@ -42,12 +42,14 @@ class Start:
     def __init__(self, item: Checkpoint, run_id: str) -> None:
         values = description.read(item)
         if values is None:
-            raise StartError(f"step {item.step:,} of run {run_id} has no description of its inputs")
+            raise InheritedWeightsError(
+                f"step {item.step:,} of run {run_id} has no description of its inputs"
+            )
         self.description, self._item, self._run_id = values, item, run_id
         self._old_spec = description.spec_of(values)
 
     @classmethod
-    def of_run(cls, run: RunDirectory, config: Config) -> Start | None:
+    def of_run(cls, run: RunDirectory, config: Config) -> InheritedWeights | None:
         """Return the start of this run, or None for a new model.
 
         Raises:
@@ -57,7 +59,7 @@ class Start:
         if not config.start_from:
             return None
         if (origin := start_from.read_origin(run)) is None:
-            raise StartError(
+            raise InheritedWeightsError(
                 f"{run.path / start_from.FOLDER} is missing: it contains the weights to start from"
             )
         folder = run.path / start_from.FOLDER
@@ -69,7 +71,7 @@ class Start:
             ("lora_rank", options.lora_rank, model.get("lora_rank", 0)),
         ):
             if new_value != old_value:
-                raise StartError(
+                raise InheritedWeightsError(
                     f"{field} is {new_value!r}, but {config.start_from} was trained with {old_value!r}"
                 )
         return start
@@ -92,7 +94,7 @@ class Start:
             StartError: if the data has another task, or a table other columns.
         """
         if spec.task != self._old_spec.task:
-            raise StartError(
+            raise InheritedWeightsError(
                 f"the task of the data is {spec.task}, but the checkpoint's is {self._old_spec.task}"
             )
         names = self._old_spec.feature_names, spec.feature_names
@@ -100,7 +102,9 @@ class Start:
             for index, (old_name, new_name) in enumerate(zip(*names, strict=True), start=1):
                 if old_name != new_name:
                     column = f"column {index} of the table"
-                    raise StartError(f"{column} is {new_name!r}, but the checkpoint's is {old_name!r}")
+                    raise InheritedWeightsError(
+                        f"{column} is {new_name!r}, but the checkpoint's is {old_name!r}"
+                    )
         if self.description["input"].get("tokenizer", {}).get("kind") == LETTERS:
             return replace(spec, class_names=self._old_spec.class_names, decode=None)
         return spec
@@ -177,7 +181,7 @@ class Start:
         for name in [name for name in [*network_tensors, *weights] if name not in replaced]:
             old_shape, new_shape = (_shape(tensors.get(name)) for tensors in (weights, network_tensors))
             if old_shape != new_shape:
-                raise StartError(
+                raise InheritedWeightsError(
                     f"its model reads inputs of {_sides(self._old_spec.input_shape)}, but this data has "
                     f"{_sides(spec.input_shape)}: the tensor {name[:80]} has shape {old_shape} and would "
                     f"have shape {new_shape}"

@@ -64,7 +64,7 @@ class Model(ModelDeclaration):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strategy:
+class CatalogueStrategy:
     """A strategy; `trainers.parallel.strategy.Strategy` documents the fields."""
 
     name: str
@@ -97,7 +97,7 @@ class Mistake:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class CatalogueTask:
     """A task; `trainers.report.task.Task` documents the fields."""
 
     name: str
@@ -106,7 +106,7 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset:
+class CatalogueDataset:
     """A data set; `trainers.data.dataset.DataSpec` documents most fields.
 
     Attributes:
@@ -169,12 +169,12 @@ class PrintedCatalogue:
     """
 
     models: tuple[Model, ...]
-    datasets: tuple[Dataset, ...]
+    datasets: tuple[CatalogueDataset, ...]
     own_data: tuple[OwnData, ...]
     unavailable: tuple[Unavailable, ...]
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[CatalogueStrategy, ...]
     mistakes: tuple[Mistake, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[CatalogueTask, ...]
     errors: tuple[BrokenPlugin, ...]
     watched_paths: tuple[str, ...] = ()
 

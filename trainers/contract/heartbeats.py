@@ -191,7 +191,7 @@ _SAME_SIZE = ("all-reduce", "broadcast")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collective:
+class PendingCollective:
     """One collective: its sequence number in its process group, and its tensor."""
 
     number: int
@@ -203,7 +203,7 @@ class Collective:
         details = f" ({self.dtype}, {_size_text(self.num_bytes)})" if self.dtype else ""
         return f"{self.name} {self.number}{details}"
 
-    def fits(self, expected: Collective) -> bool:
+    def fits(self, expected: PendingCollective) -> bool:
         """True if both ranks are in the same collective: same operation and, where required, same size."""
         is_same_size = self.name not in _SAME_SIZE or self.num_bytes == expected.num_bytes
         return self.name == expected.name and is_same_size
@@ -221,12 +221,12 @@ class Group:
 
     name: str
     ranks: tuple[int, ...]
-    newest: Collective | None = None
-    unfinished: Collective | None = None
+    newest: PendingCollective | None = None
+    unfinished: PendingCollective | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class RankAnswer:
     """A rank's answer to a request of the supervisor.
 
     Attributes:
@@ -238,15 +238,15 @@ class Answer:
     gradients_done: int | None = None
 
 
-def to_bytes(answer: Answer) -> bytes:
+def to_bytes(answer: RankAnswer) -> bytes:
     """Serialize an answer."""
     return json.dumps(asdict(answer)).encode()
 
 
-def from_bytes(reply: bytes) -> Answer | None:
+def from_bytes(reply: bytes) -> RankAnswer | None:
     """Parse an answer; None if it is empty or invalid."""
     try:
-        return typed.read(Answer, parse_json(reply))
+        return typed.read(RankAnswer, parse_json(reply))
     except ValueError:
         return None
 

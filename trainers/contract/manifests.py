@@ -66,7 +66,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class SavedProgress:
     """The progress of training in `state.json`."""
 
     step: Count
@@ -94,7 +94,7 @@ class Scaler:
 class TrainingState:
     """The content of `state.json`. A run without a scaler has null or an empty object."""
 
-    progress: Progress
+    progress: SavedProgress
     binding: Mapping[str, bool | int | str]
     scaler: Annotated[Mapping[str, Any], Limit(most=0)] | Scaler | None
 
@@ -169,7 +169,7 @@ def read_state(item: Checkpoint) -> dict[str, Any]:
     """
     state = _read_object(item, STATE)
     _read_typed(TrainingState, state, STATE)
-    if unknown := sorted(state["progress"].keys() - typed.field_names(Progress)):
+    if unknown := sorted(state["progress"].keys() - typed.field_names(SavedProgress)):
         raise DamageError(f"progress in {STATE} has an unknown field {unknown[0][:80]!r}")
     if state["progress"]["step"] != item.step:
         raise DamageError(

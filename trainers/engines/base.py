@@ -141,7 +141,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class PlacementChoice:
     """One value of a field and its label in a list."""
 
     value: str
@@ -158,7 +158,7 @@ class PlacementField:
     """
 
     default: Any = None
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[PlacementChoice, ...] = ()
     is_several: bool = False
 
 

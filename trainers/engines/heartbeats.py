@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainers.contract import heartbeats as layout
-from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Answer, Collective, Group, Heartbeat
+from trainers.contract.heartbeats import MAX_ANSWER_BYTES, Group, Heartbeat, PendingCollective, RankAnswer
 from trainers.machine.host import MemoryFile
 
 
@@ -66,7 +66,7 @@ Views = Mapping[int, Sequence[Group]]
 class Gap:
     """A collective that cannot finish: the ranks inside it, and the ranks that never entered it."""
 
-    waiting: Mapping[int, Collective]
+    waiting: Mapping[int, PendingCollective]
     missing: tuple[int, ...]
 
     @property
@@ -88,7 +88,7 @@ class Gap:
         )
 
 
-def ranks_behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
+def ranks_behind_on_gpu(answers: Mapping[int, RankAnswer]) -> tuple[int, ...]:
     """Return the ranks whose GPUs have computed fewer gradients than other GPUs."""
     num_done = {
         rank: answer.gradients_done for rank, answer in answers.items() if answer.gradients_done is not None
@@ -143,7 +143,7 @@ def blamed_ranks(gaps: Sequence[Gap]) -> tuple[int, ...]:
     return tuple(sorted(guilty))
 
 
-def _num_fitting(collective: Collective, gap: Gap) -> int:
+def _num_fitting(collective: PendingCollective, gap: Gap) -> int:
     return sum(collective.fits(other) for other in gap.waiting.values())
 
 

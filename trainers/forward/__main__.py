@@ -18,7 +18,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.files import installation, private_files
 from trainers.forward import state as state_module
-from trainers.forward.follower import Follower, Target, Tracker, lock_follower
+from trainers.forward.follower import EventForwarder, Tracker, TrackerTarget, lock_follower
 from trainers.forward.points import hyper_parameters
 from trainers.forward.state import TRACKERS, ForwardState
 
@@ -55,7 +55,7 @@ def main() -> int:
         if not is_alone:
             print(f"another process is already forwarding run {run.run_id} to {TRACKERS[name].label}")
             return NOT_ALONE
-        if Follower(run, config, name, lambda state: open_tracker(run, config, name, state)).follow():
+        if EventForwarder(run, config, name, lambda state: open_tracker(run, config, name, state)).follow():
             print(f"run {run.run_id} was forwarded completely")
             return 0
     print(f"run {run.run_id} was not forwarded completely; send the rest with: {state_module.command(run)}")
@@ -85,7 +85,7 @@ def open_tracker(run: RunDirectory, config: Config, name: str, state: ForwardSta
     if not kind.is_installed and not (name == "trackio" and address):
         install = f"pip install -r {installation.requirements(kind.requirements)}"
         raise ValueError(f"the package {kind.package} is not installed; install it with: {install}")
-    target = Target(
+    target = TrackerTarget(
         run_name=config.name or run.run_id,
         project=config.forward_project or installation.NAME,
         address=address,

@@ -45,7 +45,7 @@ MAX_ERROR = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class TrackerTarget:
     """The arguments for opening a run at a tracker.
 
     Attributes:
@@ -133,7 +133,7 @@ def final_state(run: RunDirectory) -> str | None:
     return status.state
 
 
-class Follower:
+class EventForwarder:
     """Forwards one run to one tracker, until the run has ended and the tracker has accepted all events.
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainers.forward import web
-from trainers.forward.follower import Target
+from trainers.forward.follower import TrackerTarget
 from trainers.forward.points import Point
 
 DEFAULT_ADDRESS = "http://127.0.0.1:5000"
@@ -26,7 +26,7 @@ KEY_TAG = "rankscope.key"
 class Run:
     """A run of an MLflow server, found again by a tag with its key."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: TrackerTarget) -> None:
         base, login = web.split_password((target.address or DEFAULT_ADDRESS).rstrip("/"))
         self._api = f"{base}/api/2.0/mlflow"
         self._headers = login | _authorization()
@@ -46,7 +46,7 @@ class Run:
         try:
             response = web.send_request(f"{self._api}/experiments/get-by-name?{query}", None, self._headers)
             return str(response["experiment"]["experiment_id"])
-        except web.RefusedError as error:
+        except web.TrackerRefusedError as error:
             if error.answer.get("error_code") != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return str(self._post("experiments/create", name=name)["experiment_id"])
@@ -57,7 +57,7 @@ class Run:
         runs = response.get("runs") or []
         return str(runs[0]["info"]["run_id"]) if runs else None
 
-    def _create(self, experiment: str, target: Target) -> str:
+    def _create(self, experiment: str, target: TrackerTarget) -> str:
         tags = [{"key": KEY_TAG, "value": target.key}]
         now = int(time.time() * 1000)
         response = self._post(

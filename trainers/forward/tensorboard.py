@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from trainers.forward.follower import Target
+from trainers.forward.follower import TrackerTarget
 from trainers.forward.points import Point
 
 VERSION = "brain.Event:2"
@@ -17,7 +17,7 @@ VERSION = "brain.Event:2"
 class Run:
     """One event file. A restarted follower truncates it to the stored position before it appends."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: TrackerTarget) -> None:
         self._protos = importlib.import_module("tensorboard.compat.proto.event_pb2")
         self._summaries = importlib.import_module("tensorboard.compat.proto.summary_pb2")
         self._tensors = importlib.import_module("tensorboard.util.tensor_util")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainers.forward import web
-from trainers.forward.follower import Target
+from trainers.forward.follower import TrackerTarget
 from trainers.forward.points import Point
 
 MAX_POINTS = 500
@@ -21,7 +21,7 @@ MAX_POINTS = 500
 class Run:
     """A run of a project."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: TrackerTarget) -> None:
         self._target = target
         base, login = web.split_password(target.address.rstrip("/"))
         self._url = f"{base}/api/bulk_log" if base else ""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trainers.forward.follower import Target
+from trainers.forward.follower import TrackerTarget
 from trainers.forward.points import Point
 
 INIT_TIMEOUT_S = 20
@@ -21,7 +21,7 @@ INIT_TIMEOUT_S = 20
 class Run:
     """A run of a project, continued by its id."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: TrackerTarget) -> None:
         if target.address:
             os.environ["WANDB_BASE_URL"] = target.address
         wandb = importlib.import_module("wandb")

@@ -15,7 +15,7 @@ MAX_ANSWER_BYTES = 4 * 2**20
 MAX_REASON = 200
 
 
-class RefusedError(ValueError):
+class TrackerRefusedError(ValueError):
     """The service has refused a request; `answer` is its JSON, empty if it sent none."""
 
     def __init__(self, url: str, code: int, answer: Mapping[str, Any]) -> None:
@@ -71,7 +71,9 @@ def send_request(url: str, body: Mapping[str, Any] | None, headers: Mapping[str,
             answer = _parse_object(response.read(MAX_ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         with error:
-            raise RefusedError(url, error.code, _parse_object(error.read(MAX_ANSWER_BYTES)) or {}) from error
+            raise TrackerRefusedError(
+                url, error.code, _parse_object(error.read(MAX_ANSWER_BYTES)) or {}
+            ) from error
     except urllib.error.URLError as error:
         raise OSError(f"{url} does not respond: {error.reason}") from error
     if answer is None:

@@ -15,7 +15,7 @@ MIN_SIDE = 2
 
 
 @dataclass(frozen=True)
-class Shape:
+class ResnetShape:
     """Blocks per stage, channels of the first stage; `is_deep`: bottleneck blocks of three layers."""
 
     num_blocks: tuple[int, ...]
@@ -24,10 +24,10 @@ class Shape:
 
 
 SHAPES = {
-    "slim": Shape((1, 1, 1), width=16),
-    "18": Shape((2, 2, 2, 2)),
-    "34": Shape((3, 4, 6, 3)),
-    "50": Shape((3, 4, 6, 3), is_deep=True),
+    "slim": ResnetShape((1, 1, 1), width=16),
+    "18": ResnetShape((2, 2, 2, 2)),
+    "34": ResnetShape((3, 4, 6, 3)),
+    "50": ResnetShape((3, 4, 6, 3), is_deep=True),
 }
 BOTTLENECK_EXPANSION = 4
 
@@ -50,7 +50,7 @@ class Residual(nn.Module):
 class ResNet(nn.Module):
     """Stages of residual blocks; each later stage doubles the channels and halves the image, to 2 pixels."""
 
-    def __init__(self, image_shape: tuple[int, ...], num_classes: int, shape: Shape) -> None:
+    def __init__(self, image_shape: tuple[int, ...], num_classes: int, shape: ResnetShape) -> None:
         super().__init__()
         channels, height, width = image_shape
         self.stem = _stem(channels, shape.width, is_large=min(height, width) >= LARGE_IMAGE_SIDE)

@@ -29,7 +29,7 @@ PATTERN_LENGTH = 251
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class BandwidthMeasurement:
     """Speed of all-reduces of one size; `time_s` is the median on the slowest rank."""
 
     backend: str
@@ -49,7 +49,7 @@ def warm_up(world: World) -> None:
         world.sum(values.clone())
 
 
-def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measurement:
+def measure(size_bytes: int, world: World, time_per_size_s: float) -> BandwidthMeasurement:
     """Time all-reduces of one size; every rank must call it.
 
     Raises:
@@ -68,7 +68,7 @@ def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measuremen
     time_s = _max_over_ranks(statistics.median(times_s), world)
     algorithm_bytes_per_s = size_bytes / time_s
     is_cuda = world.device.type == "cuda"
-    return Measurement(
+    return BandwidthMeasurement(
         backend=dist.get_backend(),
         num_ranks=world.world_size,
         device=torch.cuda.get_device_name(world.device) if is_cuda else host.cpu_name(),

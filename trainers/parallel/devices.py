@@ -44,7 +44,7 @@ MAX_MESSAGE_CHARS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class DeviceChoice:
     """A rank's device and its backend; `obstacle` is the reason if existing GPUs are not used."""
 
     device: torch.device
@@ -52,7 +52,7 @@ class Choice:
     obstacle: Obstacle | None = None
 
 
-def choose(requested: str, local_rank: int, num_local_ranks: int) -> Choice:
+def choose(requested: str, local_rank: int, num_local_ranks: int) -> DeviceChoice:
     """Choose this rank's device; every rank gets the same kind. If it is the CPU, hide all GPUs from torch.
 
     Raises:
@@ -68,18 +68,18 @@ def choose(requested: str, local_rank: int, num_local_ranks: int) -> Choice:
         reason = f"{obstacle.reason} {obstacle.remedy}"
         raise ValueError(f"device is {requested}, but no GPU can be used. {reason} Or choose device cpu")
     if cuda_environment.shares_one_gpu() and num_gpus > 0:
-        return Choice(device=torch.device("cuda", local_rank % num_gpus))
+        return DeviceChoice(device=torch.device("cuda", local_rank % num_gpus))
     if num_gpus < num_local_ranks:
         raise ValueError(
             f"nproc_per_node is {num_local_ranks}, but torch sees {num_gpus} GPU(s) here: "
             f"choose {f'at most {num_gpus}, or ' if num_gpus else ''}device cpu"
         )
-    return Choice(device=torch.device("cuda", local_rank), backend="nccl")
+    return DeviceChoice(device=torch.device("cuda", local_rank), backend="nccl")
 
 
-def _choose_cpu(obstacle: Obstacle | None) -> Choice:
+def _choose_cpu(obstacle: Obstacle | None) -> DeviceChoice:
     os.environ.update(cuda_environment.none_visible())
-    return Choice(device=torch.device("cpu"), obstacle=obstacle)
+    return DeviceChoice(device=torch.device("cpu"), obstacle=obstacle)
 
 
 def find_obstacle(num_ranks: int) -> Obstacle | None:

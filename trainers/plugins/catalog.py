@@ -23,13 +23,13 @@ from trainers import registry
 from trainers.contract import catalogue
 from trainers.contract.catalogue import (
     BrokenPlugin,
-    Dataset,
+    CatalogueDataset,
+    CatalogueTask,
     Mistake,
     Model,
     OwnData,
     PrintedCatalogue,
     Size,
-    Task,
     Unavailable,
     entry_of,
 )
@@ -58,17 +58,17 @@ def describe() -> PrintedCatalogue:
         unavailable=tuple(unavailable),
         strategies=tuple(map(describe_strategy, ordered_strategies())),
         mistakes=tuple(entry_of(Mistake, entry) for entry in registry.mistakes().values()),
-        tasks=tuple(entry_of(Task, task, name=name) for name, task in registry.tasks().items()),
+        tasks=tuple(entry_of(CatalogueTask, task, name=name) for name, task in registry.tasks().items()),
         errors=tuple(broken),
         # Watch the folder of packages, which pip changes when it installs a missing package.
         watched_paths=tuple(sorted(map(str, {*watched, sysconfig.get_path("purelib")}))),
     )
 
 
-def describe_strategy(strategy: type[Strategy]) -> catalogue.Strategy:
+def describe_strategy(strategy: type[Strategy]) -> catalogue.CatalogueStrategy:
     """Return the catalogue entry of a strategy."""
     return entry_of(
-        catalogue.Strategy,
+        catalogue.CatalogueStrategy,
         strategy,
         memory_shares=asdict(strategy.memory_shares),
         own_options=strategy.own_options(),
@@ -76,10 +76,10 @@ def describe_strategy(strategy: type[Strategy]) -> catalogue.Strategy:
     )
 
 
-def describe_dataset(name: str, spec: DataSpec) -> Dataset:
+def describe_dataset(name: str, spec: DataSpec) -> CatalogueDataset:
     """Return the catalogue entry of a data set."""
     label = registry.datasets()[name].label
-    return entry_of(Dataset, spec, name=name, label=label, num_places=None, prepared="")
+    return entry_of(CatalogueDataset, spec, name=name, label=label, num_places=None, prepared="")
 
 
 def ordered_strategies() -> list[type[Strategy]]:

@@ -39,14 +39,14 @@ class InputError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedInput:
     """An input as a batch of one for the model, and as JSON values for the page."""
 
     tensor: Tensor
     shown: dict[str, Any]
 
 
-def prepare(info: Description, inputs: Mapping[str, Any], tokenizer: Tokenizer | None) -> Prepared:
+def prepare(info: Description, inputs: Mapping[str, Any], tokenizer: Tokenizer | None) -> PreparedInput:
     """Convert an input; docs/endpoints.md lists its fields.
 
     Args:
@@ -89,7 +89,7 @@ class _Sent:
         return io.BytesIO(self._content)
 
 
-def _prepare_image(info: Description, inputs: Mapping[str, Any]) -> Prepared:
+def _prepare_image(info: Description, inputs: Mapping[str, Any]) -> PreparedInput:
     shape = tuple(info["input"]["shape"])
     if "pixels" in inputs:
         stored = _given_pixels(inputs["pixels"], shape)
@@ -112,7 +112,7 @@ def _prepare_image(info: Description, inputs: Mapping[str, Any]) -> Prepared:
     channels, height, width = picture.shape
     shown: dict[str, Any] = {"height": height, "width": width, "channels": channels}
     shown |= {"pixels": as_base64(picture.permute(1, 2, 0)), "sides": f"{shape[2]} × {shape[1]}"}
-    return Prepared(tensor=((stored - mean) / std).unsqueeze(0), shown={"image": shown})
+    return PreparedInput(tensor=((stored - mean) / std).unsqueeze(0), shown={"image": shown})
 
 
 def _varied(image: Tensor, info: Description, inputs: Mapping[str, Any]) -> Tensor:
@@ -198,7 +198,7 @@ def _centred(drawing: Tensor, info: Description, shape: tuple[int, ...]) -> Tens
     return functional.interpolate(picture.unsqueeze(0), (height, width), mode="area")[0]
 
 
-def _prepare_row(info: Description, row: Mapping[str, Any]) -> Prepared:
+def _prepare_row(info: Description, row: Mapping[str, Any]) -> PreparedInput:
     columns = description.columns_of(info["input"])
     unknown = sorted(set(map(str, row)) - {column.name for column in columns})
     if unknown:
@@ -215,7 +215,7 @@ def _prepare_row(info: Description, row: Mapping[str, Any]) -> Prepared:
         {"name": cut(name, MAX_CELL), "value": short(value)}
         for name, value in zip(names, scaled.tolist(), strict=False)
     ]
-    return Prepared(tensor=scaled.float().unsqueeze(0), shown={"numbers": shown[:MOST_SHOWN]})
+    return PreparedInput(tensor=scaled.float().unsqueeze(0), shown={"numbers": shown[:MOST_SHOWN]})
 
 
 def _numbers_of(column: TableColumn, row: Mapping[str, Any], mean: Sequence[float]) -> list[float]:
@@ -252,7 +252,7 @@ def _allowed(column: TableColumn) -> str:
     return ", ".join(column.values)[:400] if column.values else "a number"
 
 
-def _prepare_text(info: Description, text: str, tokenizer: Tokenizer) -> Prepared:
+def _prepare_text(info: Description, text: str, tokenizer: Tokenizer) -> PreparedInput:
     length = info["input"]["shape"][0]
     tokens = tokenizer.encode([text], length)[0]
     if not tokens:
@@ -264,4 +264,4 @@ def _prepare_text(info: Description, text: str, tokenizer: Tokenizer) -> Prepare
     padding = info["input"]["padding"]
     row = tokens + [padding] * (length - len(tokens))
     about_tokens = {"tokens": shown[:MOST_SHOWN], "num_tokens": len(tokens), "max_tokens": length}
-    return Prepared(tensor=torch.tensor([row]), shown=about_tokens)
+    return PreparedInput(tensor=torch.tensor([row]), shown=about_tokens)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trainers import build, registry
 from trainers.checkpoint import description, loaded_state
 from trainers.checkpoint.description import PRETRAINED, TEXT, Description, DescriptionError
-from trainers.checkpoint.start_from_run import Start, StartError
+from trainers.checkpoint.start_from_run import InheritedWeights, InheritedWeightsError
 from trainers.contract import manifests
 from trainers.contract.checkpoint_files import CheckpointError
 from trainers.contract.config import Config
@@ -33,7 +33,7 @@ from trainers.data.dataset import (
 )
 from trainers.data.own import cache
 from trainers.data.own.dataset import Own
-from trainers.predict.prepare import InputError, Prepared, prepare
+from trainers.predict.prepare import InputError, PreparedInput, prepare
 from trainers.registry import ModelEntry, ModelOptions
 from trainers.report import samples
 
@@ -125,7 +125,7 @@ class TrainedModel:
             )
         return {"step": self.step, "task": self.spec.task, "input": prepared.shown, **self.answer(scores[0])}
 
-    def prepare(self, inputs: Mapping[str, Any]) -> Prepared:
+    def prepare(self, inputs: Mapping[str, Any]) -> PreparedInput:
         """Return an input converted for the model.
 
         Raises:
@@ -377,7 +377,7 @@ def data_of(run: RunDirectory) -> tuple[DataSpec, Split]:
     config = run.read_config()
     entry = build.pick(registry.models(), config.model, "model")
     options = ModelOptions.of(config)
-    start = Start.of_run(run, config)
+    start = InheritedWeights.of_run(run, config)
     dataset = build.create_dataset(config, entry, options, start)
     if isinstance(dataset, Own) and cache.find(dataset.fingerprint) is None:
         raise ValueError("the data of this run is not on this machine, or has changed since the run")
@@ -402,7 +402,7 @@ def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict
         `problem`, a text or None, and the names of the tensors in `replaced`. Without these fields the data
         is not known yet, and the run itself compares at its start.
     """
-    start, start_spec = Start(model.item, model.run.run_id), model.spec
+    start, start_spec = InheritedWeights(model.item, model.run.run_id), model.spec
     entry = build.pick(registry.models(), config.model, "model")
     options = ModelOptions.of(config)
     # without the checkpoint's tokenizer, as in the page's inspection
@@ -426,7 +426,7 @@ def compare_start(model: TrainedModel, config: Config, num_classes: int) -> dict
         build_for = partial(build.build_network, entry, options=options)
         replaced = start.find_replaced(spec, build_for)
         start.check(build_for(spec), model.network.state_dict(), spec, replaced)
-    except StartError as error:
+    except InheritedWeightsError as error:
         return {"problem": str(error)}
     counts = {"num_classes_before": start_spec.num_classes, "num_classes": spec.num_classes}
     return {"problem": None, "replaced": replaced, **counts}

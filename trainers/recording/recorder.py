@@ -254,7 +254,7 @@ log = logging.getLogger(__name__)
 NO_FILE = "no_recording"
 
 
-class Recorder:
+class StepRecorder:
     """One rank's part of a recording; all ranks create it at the same step.
 
     Args:

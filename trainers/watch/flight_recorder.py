@@ -13,7 +13,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
 from trainers.contract import heartbeats
-from trainers.contract.heartbeats import Answer, Collective, Group
+from trainers.contract.heartbeats import Group, PendingCollective, RankAnswer
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def flight_record_text(gradients_done: Callable[[], int | None] = lambda: None) 
     except RuntimeError as error:  # a CUDA error, after which the device is unusable
         log.warning("the progress of the GPU is unknown: %r", error)
         num_done = None
-    return heartbeats.to_bytes(Answer(groups=tuple(groups or ()), gradients_done=num_done))
+    return heartbeats.to_bytes(RankAnswer(groups=tuple(groups or ()), gradients_done=num_done))
 
 
 def recorded_groups() -> tuple[Group, ...] | None:
@@ -57,7 +57,7 @@ def recorded_groups() -> tuple[Group, ...] | None:
     )
 
 
-def collectives_since(record: int) -> tuple[list[Collective], int]:
+def collectives_since(record: int) -> tuple[list[PendingCollective], int]:
     """Return this rank's collectives from a record on, oldest first, and the number of the next record.
 
     torch keeps only the latest 2,000 records, so the length of the list cannot serve as a position.
@@ -88,14 +88,14 @@ def _group(name: str, ranks: tuple[int, ...], entries: list[dict[str, Any]]) -> 
     )
 
 
-def _collective(entry: Mapping[str, Any]) -> Collective:
+def _collective(entry: Mapping[str, Any]) -> PendingCollective:
     name = entry["profiling_name"].partition(":")[2].strip("_").removesuffix("_base").replace("_", "-")
     dtype = next(iter(entry["input_dtypes"]), "")
     dtype_name = _DTYPES.get(dtype, dtype.lower())
     torch_dtype = getattr(torch, dtype_name, None)
     item_bytes = torch_dtype.itemsize if isinstance(torch_dtype, torch.dtype) else 0
     num_values = sum(math.prod(shape) for shape in entry["input_sizes"])
-    return Collective(
+    return PendingCollective(
         number=entry["collective_seq_id"],
         name=name,
         dtype=dtype_name if item_bytes else "",

@@ -39,7 +39,7 @@ Finding = dict[str, Any]
 RuleResult = tuple[str, Mapping[str, Any]] | None
 
 
-class Rule(NamedTuple):
+class ReviewRule(NamedTuple):
     """A rule: its function, level, lesson and advice; `at_end`: applied only after the script has ended."""
 
     find: Callable[[Review], RuleResult]
@@ -49,7 +49,7 @@ class Rule(NamedTuple):
     at_end: bool
 
 
-_RULES: dict[str, Rule] = {}
+_RULES: dict[str, ReviewRule] = {}
 # Findings that replace another one: the page shows only the latest finding of each code.
 _REPLACES = {"averages_weights": "replicas_differ"}
 
@@ -58,7 +58,7 @@ def rule(level: str, lesson: str | None, hint: str, *, at_end: bool = False) -> 
     """Register a rule; its name is the code of the finding."""
 
     def register(find: Callable[[Review], RuleResult]) -> Callable[[Review], RuleResult]:
-        _RULES[find.__name__.removeprefix("_")] = Rule(find, level, lesson, hint, at_end)
+        _RULES[find.__name__.removeprefix("_")] = ReviewRule(find, level, lesson, hint, at_end)
         return find
 
     return register

@@ -15,7 +15,7 @@ import numpy as np
 from ddp_gui.events.analysis import learning
 from ddp_gui.events.analysis.learning import short
 from ddp_gui.events.series import Series
-from ddp_gui.events.tables import Numbers, Table
+from ddp_gui.events.tables import GrowingTable, Numbers
 from trainers.contract import events
 from trainers.contract.config import Config
 from trainers.contract.events import Event, State
@@ -43,7 +43,7 @@ class Span:
         return self.to_s - self.from_s
 
 
-def contended_spans(load: Table) -> list[Span]:
+def contended_spans(load: GrowingTable) -> list[Span]:
     """Return the spans in which other programs used the processor, oldest first.
 
     Args:

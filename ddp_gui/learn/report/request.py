@@ -124,7 +124,7 @@ class NoRunError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ReportSource:
     """The lesson library and the run store."""
 
     library: Library
@@ -132,7 +132,7 @@ class Source:
     store: RunStore
 
 
-def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> Values:
+def gather_inputs(source: ReportSource, request: ReportRequest, now_unix_s: float) -> Values:
     """Return everything in a report except the runs' measurements, as JSON values.
 
     A run that was deleted or that the current user cannot see is included only by its id.
@@ -185,7 +185,7 @@ def _gather_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> Va
     }
 
 
-def _gather_code(source: Source, done: CodeDone) -> Values:
+def _gather_code(source: ReportSource, done: CodeDone) -> Values:
     """Return the code that a learner ran, and the results of the checks."""
     lesson = source.in_code.find(done.lesson)
     try:
@@ -280,7 +280,7 @@ MEDIA_TYPE = "text/html; charset=utf-8"
 def make_router(library: Library, in_code: CodeLibrary, store: RunStore) -> Router:
     """Return the routes of the report below `/live/learn`."""
     router = Router(prefix="/live/learn/report")
-    source = Source(library=library, in_code=in_code, store=store)
+    source = ReportSource(library=library, in_code=in_code, store=store)
 
     @router.post("")
     async def report(request: Request) -> GeneratedFile:
@@ -306,7 +306,7 @@ def make_router(library: Library, in_code: CodeLibrary, store: RunStore) -> Rout
     return router
 
 
-def _generate(source: Source, raw: dict[str, Any]) -> GeneratedFile:
+def _generate(source: ReportSource, raw: dict[str, Any]) -> GeneratedFile:
     now_unix_s = time.time()
     try:
         gathered = gather_inputs(source, parse(raw), now_unix_s)

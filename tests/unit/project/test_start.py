@@ -19,7 +19,7 @@ import pytest
 
 import app
 from rankscope import first_start, menu
-from rankscope.first_start import Progress
+from rankscope.first_start import InstallProgress
 from tests.harness import REPOSITORY, wait_until
 from tests.other_user import UID, needs_a_second_user, shared_folder
 
@@ -115,7 +115,7 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 def test_what_is_downloaded_is_read_from_the_output() -> None:
-    progress, seen = Progress(), []
+    progress, seen = InstallProgress(), []
     for line in OUTPUT.splitlines(keepends=True):
         progress.add(line)
         state = progress.to_json()
@@ -137,7 +137,7 @@ def test_what_is_downloaded_is_read_from_the_output() -> None:
 
 
 def test_only_this_machine_s_own_name_gets_the_output() -> None:
-    progress = Progress()
+    progress = InstallProgress()
     progress.add("a line of the output")
     server = first_start.serve(progress)
     try:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from trainers.check_machine.checks import devices as gpus
 from trainers.check_machine.checks.cancelling import CancellableWait, TooLateError
-from trainers.check_machine.checks.devices import Devices
+from trainers.check_machine.checks.devices import CheckDevices
 from trainers.check_machine.checks.findings import REPORT_HINT, Outcome
-from trainers.check_machine.checks.job import Job, JobError
+from trainers.check_machine.checks.job import CheckJob, JobError
 from trainers.contract import manifests
 from trainers.contract.check_files import TEARDOWN_S
 from trainers.contract.config import Config
@@ -26,18 +26,18 @@ class Bench:
         limit_s: Maximum duration of a job.
     """
 
-    def __init__(self, folder: Path, devices: Devices, waiter: CancellableWait, limit_s: float) -> None:
+    def __init__(self, folder: Path, devices: CheckDevices, waiter: CancellableWait, limit_s: float) -> None:
         self.devices = devices
-        self.job: Job | None = None
+        self.job: CheckJob | None = None
         self._folder = folder
         self._waiter = waiter
         self._limit_s = limit_s
 
-    def start(self, config: Config) -> Job:
+    def start(self, config: Config) -> CheckJob:
         """Start a new run."""
         return self._begin(create(self._folder, config), None)
 
-    def resume(self, run: RunDirectory, step: int) -> Job:
+    def resume(self, run: RunDirectory, step: int) -> CheckJob:
         """Resume an ended run from a checkpoint."""
         return self._begin(run, step)
 
@@ -59,7 +59,7 @@ class Bench:
             log = job.log_end()
         return Outcome.failed(message, REPORT_HINT, detail=detail, log=log)
 
-    def stop(self, job: Job) -> int:
+    def stop(self, job: CheckJob) -> int:
         """Stop a job with a save, wait for its end, and return the step.
 
         Raises:
@@ -87,10 +87,10 @@ class Bench:
         except JobError as error:
             return self.failed(str(error), error.detail)
 
-    def _begin(self, run: RunDirectory, resume_step: int | None) -> Job:
+    def _begin(self, run: RunDirectory, resume_step: int | None) -> CheckJob:
         self.end_job()
         variables = self.devices.environment
-        self.job = Job(run, variables, self._waiter, limit_s=self._limit_s, resume_step=resume_step)
+        self.job = CheckJob(run, variables, self._waiter, limit_s=self._limit_s, resume_step=resume_step)
         return self.job
 
     def _new_gpu_user(self) -> str | None:

@@ -23,7 +23,7 @@ class UnavailableError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Devices:
+class CheckDevices:
     """The devices of a check's jobs.
 
     Attributes:
@@ -105,7 +105,7 @@ def _gpu_label(gpu: VisibleGpu) -> str:
     return f"A MIG instance of GPU {'?' if index is None else index}" + (f" ({name})" if name else "")
 
 
-def choose(requested: str, num_ranks: int | None, gpus: GpusNow, gpu_problem: str | None) -> Devices:
+def choose(requested: str, num_ranks: int | None, gpus: GpusNow, gpu_problem: str | None) -> CheckDevices:
     """Choose the devices of the jobs.
 
     Args:
@@ -130,7 +130,7 @@ def choose(requested: str, num_ranks: int | None, gpus: GpusNow, gpu_problem: st
         description = f"{_count_text(len(chosen), 'GPU')} ({numbers})"
         if gpus.in_use:
             description += f"; skipped: {', '.join(gpus.in_use)}"
-        return Devices(
+        return CheckDevices(
             kind="cuda",
             num_ranks=len(chosen),
             uuids=tuple(gpu.uuid for gpu in chosen),
@@ -146,10 +146,10 @@ def choose(requested: str, num_ranks: int | None, gpus: GpusNow, gpu_problem: st
         description += f": {reason}" if reason else ""
     elif requested != "cpu" and reason:
         description += f", because no GPU can be used: {reason}"
-    return Devices(kind="cpu", num_ranks=ranks, description=description)
+    return CheckDevices(kind="cpu", num_ranks=ranks, description=description)
 
 
-def find_new_user(devices: Devices, gpus: GpusNow) -> str | None:
+def find_new_user(devices: CheckDevices, gpus: GpusNow) -> str | None:
     """Return a text about a GPU of the check that has a new user since the last job, or None."""
     free = {gpu.uuid for gpu in gpus.free}
     if all(uuid in free for uuid in devices.uuids):

@@ -34,7 +34,7 @@ class JobError(Exception):
         self.detail = detail
 
 
-class Job:
+class CheckJob:
     """A run in the scratch folder of a check.
 
     Args:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainers.check_machine.checks.bench import Bench, checkpoint_fault
-from trainers.check_machine.checks.devices import Devices
+from trainers.check_machine.checks.devices import CheckDevices
 from trainers.check_machine.checks.findings import Outcome, Value
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, RanksPerReplica
@@ -170,7 +170,7 @@ _COMMON_FIELDS = {
 }
 
 
-def ddp_config(devices: Devices, *, max_steps: int | None = None) -> Config:
+def ddp_config(devices: CheckDevices, *, max_steps: int | None = None) -> Config:
     """Return the configuration of the DDP jobs."""
     values = {"dataset": DATASET, "model": MODEL, "batch_size": BATCH_PER_RANK, "max_steps": max_steps}
     return config_module.parse(
@@ -178,7 +178,7 @@ def ddp_config(devices: Devices, *, max_steps: int | None = None) -> Config:
     )
 
 
-def strategy_config(strategy: Strategy, devices: Devices, num_ranks: int) -> Config:
+def strategy_config(strategy: Strategy, devices: CheckDevices, num_ranks: int) -> Config:
     """Return the configuration of a strategy's job, with the same global batch as DDP.
 
     Args:

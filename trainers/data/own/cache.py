@@ -148,7 +148,7 @@ class MappedArray:
         return self.__dict__ | {"_map": None, "_num_touched": 0}
 
 
-class Prepared:
+class PreparedData:
     """A prepared folder: metadata and arrays."""
 
     def __init__(self, folder: Path) -> None:
@@ -269,12 +269,12 @@ def tokenizer_fingerprint(tokenizer: Tokenizer | None) -> str:
     return digest.hexdigest()
 
 
-def find(name: str) -> Prepared | None:
+def find(name: str) -> PreparedData | None:
     """Return the prepared folder of this fingerprint if it is complete."""
     return _open(cache_folder() / name)
 
 
-def find_or_make(name: str, make: Callable[[Path], Meta]) -> Prepared:
+def find_or_make(name: str, make: Callable[[Path], Meta]) -> PreparedData:
     """Return the prepared folder of this fingerprint; create it if it does not exist.
 
     If several processes call this at the same time, one creates it and the other processes wait.
@@ -303,7 +303,7 @@ def require_space(folder: Path, num_bytes: int) -> None:
         raise _no_space(folder.parent, message)
 
 
-def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
+def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> PreparedData:
     # A folder of this name is incomplete or changed: `_open` has rejected it.
     shutil.rmtree(cache / name, ignore_errors=True)
     started = time.monotonic()
@@ -327,13 +327,13 @@ def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
         temporary.close()
     log.info("own data: prepared in %.1f s, in %s", time.monotonic() - started, cache / name)
     _remove_unused(cache, keep=name)
-    return Prepared(cache / name)
+    return PreparedData(cache / name)
 
 
-def _open(folder: Path) -> Prepared | None:
+def _open(folder: Path) -> PreparedData | None:
     try:
         private_files.require_ours(folder)
-        prepared = Prepared(folder)
+        prepared = PreparedData(folder)
         if not prepared.is_whole():
             return None
     except private_files.ForeignFileError as error:

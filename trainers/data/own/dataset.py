@@ -11,7 +11,7 @@ import torch
 
 from trainers.data.dataset import DataOptions, DataSpec, Split
 from trainers.data.own import cache, processes
-from trainers.data.own.cache import Prepared
+from trainers.data.own.cache import PreparedData
 from trainers.data.own.problems import DataError, Problems
 from trainers.data.own.recognise import AnyKind, data_path, recognise
 
@@ -52,7 +52,7 @@ class Own:
         return cache.fingerprint(data_path(self._options), self.kind.options())
 
     @functools.cached_property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedData:
         """The prepared data, created if necessary."""
         return cache.find_or_make(self.fingerprint, self._prepare)
 

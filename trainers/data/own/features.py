@@ -13,10 +13,10 @@ from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own.cache import ArrayWriter, MappedArray, require_space, write_arrays
 from trainers.data.own.columns import LARGEST_NUMBER
 from trainers.data.own.problems import DataError, quoted
-from trainers.data.own.processes import Progress
+from trainers.data.own.processes import ReadProgress
 from trainers.data.own.splits import Rows, split_rows
 from trainers.data.own.table_file import Table, parts_of
-from trainers.data.own.table_plan import Feature, Plan
+from trainers.data.own.table_plan import Feature, TablePlan
 
 Numbers = npt.NDArray[np.float64]
 
@@ -26,12 +26,12 @@ CHARACTERS_AT_ONCE = 16 * 2**20
 RAW = "raw"
 
 
-def feature_names(plan: Plan) -> list[str]:
+def feature_names(plan: TablePlan) -> list[str]:
     """Return the names of the numbers that encode a row."""
     return [name for feature in plan.features for name in feature.names]
 
 
-def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def write_features(table: Table, plan: TablePlan, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the arrays `inputs`, `targets`, `train` and `validation`; return their metadata and the scale.
 
     The scale is the mean and standard deviation of each feature (0 and 1 for categories) and of the target.
@@ -55,7 +55,7 @@ def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, An
         centre, spread = float(targets[train].mean()), float(targets[train].std()) or 1.0
         targets = _as_floats((targets - centre) / spread, plan.label_name, table)
     writer = ArrayWriter(folder, "inputs", "<f4", (width,))
-    progress = Progress("rows written", len(raw))
+    progress = ReadProgress("rows written", len(raw))
     for start in range(0, len(raw), _ROWS_AT_ONCE):
         chunk = raw.slice(start, start + _ROWS_AT_ONCE)
         writer.append(_expand(chunk, plan.features, mean, std, table))
@@ -68,7 +68,7 @@ def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, An
 
 
 def chunks(
-    table: Table, plan: Plan, cells: Sequence[str]
+    table: Table, plan: TablePlan, cells: Sequence[str]
 ) -> Iterator[tuple[list[npt.NDArray[Any]], npt.NDArray[Any]]]:
     """Yield pieces of some thousand rows: the values of `cells`, and the targets (class numbers or numbers).
 
@@ -127,12 +127,12 @@ def split_by(
 
 
 def _write_raw(
-    table: Table, plan: Plan, folder: Path
+    table: Table, plan: TablePlan, folder: Path
 ) -> tuple[npt.NDArray[Any], MappedArray, list[npt.NDArray[Any]]]:
     """Write raw numbers, category numbers, and NaN for missing cells; return targets, array and split."""
     writer = ArrayWriter(folder, RAW, "<f8", (len(plan.features),))
     all_targets, held = [], []
-    progress = Progress("rows read", table.num_rows)
+    progress = ReadProgress("rows read", table.num_rows)
     expressions = [*(feature.sql for feature in plan.features), *[plan.split] * bool(plan.split)]
     for values, targets in chunks(table, plan, expressions):
         held += values[len(plan.features) :]

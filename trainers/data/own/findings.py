@@ -12,7 +12,7 @@ from trainers.data.own import columns as columns_module
 from trainers.data.own.columns import Column, query_cells
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.table_file import IDEOGRAPHIC_SUMS, MAX_FOOTER, SUMS, Table, column, is_total, literal
-from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, as_missing, patch
+from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, TablePlan, as_missing, patch
 
 MAX_CHECKED = 200  # columns
 MIN_SUMMANDS = 4
@@ -23,7 +23,7 @@ MIN_ROWS_FOR_LEAKS = 30
 
 
 def report_findings(
-    table: Table, columns: Sequence[Column], plan: Plan, reading: Mapping[str, Any], problems: Problems
+    table: Table, columns: Sequence[Column], plan: TablePlan, reading: Mapping[str, Any], problems: Problems
 ) -> None:
     """Add a note for each finding; for an unusable table only for a row of totals, which may explain it."""
     others = _totals(table, columns, reading, problems)
@@ -59,7 +59,7 @@ def report_findings(
         problems.note(each.where, message, suggested=change, action=action)
 
 
-def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+def _other_label(columns: Sequence[Column], plan: TablePlan, problems: Problems) -> None:
     called = [
         each.name
         for each in columns
@@ -218,7 +218,7 @@ def _num_last_totals(table: Table, columns: Sequence[Column], last: Sequence[Seq
     return int(sum(sums) > num_others)
 
 
-def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+def _copies(table: Table, columns: Sequence[Column], plan: TablePlan, problems: Problems) -> None:
     """Report duplicate rows: copies of training rows could be in the validation split."""
     indices = [*(plan.texts or plan.used), plan.label]
     compared = [columns[index] for index in indices]
@@ -244,7 +244,7 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
             problems.note("the table", message, "One of the labels is wrong.")
 
 
-def leave_out_copies(table: Table, plan: Plan, problems: Problems) -> int:
+def leave_out_copies(table: Table, plan: TablePlan, problems: Problems) -> int:
     """Drop duplicate rows; return their number."""
     cells = ", ".join(column(index) for index in (*(plan.texts or plan.used), plan.label))
     num = table.drop(f"row NOT IN (SELECT min(row) FROM rows GROUP BY {cells})")
@@ -297,7 +297,7 @@ def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
     return False
 
 
-def _leaks(table: Table, used: Sequence[Column], label: Column, plan: Plan) -> list[Column]:
+def _leaks(table: Table, used: Sequence[Column], label: Column, plan: TablePlan) -> list[Column]:
     """Return the features that determine the label on their own."""
     numbers = [each for each in used if each.kind == columns_module.NUMBER]
     if plan.task == TABULAR_REGRESSION:
@@ -336,7 +336,7 @@ def _leaks(table: Table, used: Sequence[Column], label: Column, plan: Plan) -> l
     return [each for each in used if (each.index,) in rows]
 
 
-def _report_leak(table: Table, each: Column, label: Column, plan: Plan, problems: Problems) -> None:
+def _report_leak(table: Table, each: Column, label: Column, plan: TablePlan, problems: Problems) -> None:
     how = f"in all {table.num_rows:,} rows"
     if plan.task == TABULAR_REGRESSION:
         numbers = f"FROM rows WHERE isfinite({each.number}) AND isfinite({label.number})"

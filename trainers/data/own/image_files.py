@@ -262,7 +262,7 @@ class UnreadableImageError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Header:
+class ImageHeader:
     """Size and mode of an image, read without decoding; the size is after EXIF rotation.
 
     Attributes:
@@ -312,14 +312,14 @@ def is_image(source: ImageSource, name: str) -> bool:
     return bool(HEIF_START.match(start)) or any(accept is not None and accept(start) for accept in accepts)
 
 
-def read_headers(source: ImageSource, names: Sequence[str]) -> Iterator[Header | str]:
+def read_headers(source: ImageSource, names: Sequence[str]) -> Iterator[ImageHeader | str]:
     """Yield each file's header, or the reason why it cannot be read.
 
     Raises:
         NotInstalledError: if a file is HEIC and pillow-heif is missing.
     """
 
-    def read(pieces: range, _: memoryview) -> list[Header | str]:
+    def read(pieces: range, _: memoryview) -> list[ImageHeader | str]:
         return [_read_header(source, names[index]) for index in pieces]
 
     for headers, _ in processes.in_chunks(read, len(names), _HEADERS_AT_ONCE):
@@ -397,7 +397,7 @@ def range_of(source: ImageSource, names: Sequence[str]) -> Range:
     return 0.0, next((2.0**bits - 1 for bits in DEPTHS if high < 2**bits), high)
 
 
-def choose_shape(headers: Sequence[Header]) -> Shape:
+def choose_shape(headers: Sequence[ImageHeader]) -> Shape:
     """Return the (channels, height, width) that all images are scaled to.
 
     The short side is the median of the short sides, at most 64 pixels, or 128 if the median is at least
@@ -414,7 +414,7 @@ def choose_shape(headers: Sequence[Header]) -> Shape:
     return channels, short, short
 
 
-def _read_header(source: ImageSource, name: str) -> Header | str:
+def _read_header(source: ImageSource, name: str) -> ImageHeader | str:
     try:
         with unreadable(), source.open(name) as file:
             if "HEIF" not in pillow()[0].OPEN and HEIF_START.match(file.read(16)):
@@ -427,7 +427,7 @@ def _read_header(source: ImageSource, name: str) -> Header | str:
                 may_be_turned = image.format != "PNG" or "exif" in image.info
                 if may_be_turned and image.getexif().get(ORIENTATION) in QUARTER_TURNS:
                     width, height = height, width
-                return Header(
+                return ImageHeader(
                     width=width,
                     height=height,
                     is_grey=image.mode in GREY_MODES or image.mode in DEEP_MODES,

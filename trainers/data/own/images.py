@@ -21,14 +21,14 @@ from trainers.data.own import cache, image_files
 from trainers.data.own.cache import (
     ArrayWriter,
     MappedArray,
-    Prepared,
+    PreparedData,
     fingerprint,
     require_space,
     write_arrays,
 )
 from trainers.data.own.formats import NOT_TAKEN
 from trainers.data.own.image_files import (
-    Header,
+    ImageHeader,
     ImageSource,
     Pixels,
     Range,
@@ -38,7 +38,7 @@ from trainers.data.own.image_files import (
     source_of,
 )
 from trainers.data.own.problems import Problems, listed, quoted
-from trainers.data.own.processes import Progress
+from trainers.data.own.processes import ReadProgress
 from trainers.data.own.splits import MappedImageSplit, Rows, split_rows, whole
 
 IMAGE_SUFFIXES = (
@@ -621,7 +621,7 @@ class Images:
         sample = [file.name for file in files[:: -(-len(files) // NUM_DECODED_IN_INSPECTION) or 1]]
         decoded: dict[str, Pixels] = {}
         failures: dict[str, str] = {}
-        progress = Progress("images tried", len(sample))
+        progress = ReadProgress("images tried", len(sample))
         for names, pixels, failed in image_files.decode_all(source, sample, shape, value_range):
             progress.add(len(names) + len(failed))
             decoded.update(zip(names, pixels.copy(), strict=True))
@@ -664,7 +664,7 @@ class Images:
         require_space(folder, len(inspection.files) * int(np.prod(shape)))
         writer = ArrayWriter(folder, "images", "|u1", shape)
         failures: dict[str, str] = {}
-        progress = Progress("images decoded", len(inspection.files))
+        progress = ReadProgress("images decoded", len(inspection.files))
         requested = [file.name for file in inspection.files]
         for decoded, pixels, failed in image_files.decode_all(
             inspection.source, requested, shape, inspection.value_range, inspection.decoded
@@ -694,13 +694,13 @@ class Images:
             "std": np.maximum(measured.std(axis=(0, 2, 3), dtype=np.float32), 1.0).tolist(),
         }
 
-    def spec(self, prepared: Prepared) -> DataSpec:
+    def spec(self, prepared: PreparedData) -> DataSpec:
         """Describe the prepared images."""
         channels, height, width = prepared.meta["shape"]
         sizes = [len(prepared.array(side)) for side in ("train", "validation")]
         return self._spec(tuple(prepared.meta["class_names"]), (channels, height, width), *sizes)
 
-    def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
+    def splits(self, prepared: PreparedData, device: torch.device) -> tuple[Split, Split]:
         """Return training and validation images, normalised with statistics of the training images."""
         meta, channels = prepared.meta, prepared.meta["shape"][0]
         mean = meta["mean"] if self._options.normalise else [0.0] * channels
@@ -727,14 +727,14 @@ class Images:
 
     def _read_headers(
         self, source: ImageSource, files: Sequence[LabelledFile], problems: Problems
-    ) -> dict[str, Header]:
-        headers: dict[str, Header] = {}
+    ) -> dict[str, ImageHeader]:
+        headers: dict[str, ImageHeader] = {}
         failures: dict[str, str] = {}
         names = [file.name for file in files]
-        progress = Progress("image headers read", len(names))
+        progress = ReadProgress("image headers read", len(names))
         for name, answer in zip(names, image_files.read_headers(source, names), strict=True):
             progress.add(1)
-            if isinstance(answer, Header):
+            if isinstance(answer, ImageHeader):
                 headers[name] = answer
             else:
                 failures[name] = answer
@@ -760,7 +760,7 @@ class Images:
                 skip = self._options.skip_unreadable
                 problems.unreadable(location, message, "Replace or delete it.", skip=skip, num_samples=num)
 
-    def _range_of(self, source: ImageSource, headers: Mapping[str, Header], problems: Problems) -> Range:
+    def _range_of(self, source: ImageSource, headers: Mapping[str, ImageHeader], problems: Problems) -> Range:
         deep = [name for name, header in headers.items() if header.is_deep]
         if not deep:
             return image_files.FULL_RANGE
@@ -823,7 +823,7 @@ class Images:
         )
 
 
-def _report_cropped(headers: Mapping[str, Header], shape: Shape, problems: Problems) -> None:
+def _report_cropped(headers: Mapping[str, ImageHeader], shape: Shape, problems: Problems) -> None:
     """Report images of which the middle is used, because their shape is very different."""
     wide = shape[2] / shape[1]
     ratios = {name: header.width / header.height / wide for name, header in headers.items()}

@@ -120,7 +120,7 @@ def walk(
                 refused(OSError(0, f"at most {MAX_DEPTH} folders, one in the other", folder))
 
 
-class Progress:
+class ReadProgress:
     """Counts finished work and logs it, so that a rank that prepares data does not appear to hang.
 
     Args:

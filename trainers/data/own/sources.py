@@ -71,7 +71,7 @@ class PackedFile(DataFile):
 
     def _unpack(self, folder: Path, maximum: int | None = None) -> Path:
         limit = max(RATIO_MATTERS_FROM, MAX_RATIO * self.path.stat().st_size)
-        progress = processes.Progress("million bytes unpacked", 0, scale=1e6)
+        progress = processes.ReadProgress("million bytes unpacked", 0, scale=1e6)
         num_bytes = 0
         try:
             with self._open() as file, (folder / self.name).open("wb") as to:
@@ -130,7 +130,7 @@ def text_names(names: Sequence[str]) -> list[str]:
 
 def _write_texts(source: ImageSource, labelled: Sequence[LabelledFile], to: Path, problems: Problems) -> None:
     has_split = any(held is not None for *_, held in labelled)
-    progress = processes.Progress("texts read", len(labelled))
+    progress = processes.ReadProgress("texts read", len(labelled))
     encoding, others, unreadable = "", 0, []
     with to.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)

@@ -22,11 +22,11 @@ from trainers.data.own.features import chunks, feature_names, split_by, write_fe
 from trainers.data.own.findings import leave_out_copies, report_findings, report_one_hot, totals_of_groups
 from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, Listed, check_counts
 from trainers.data.own.problems import DataError, Problems
-from trainers.data.own.processes import Progress
+from trainers.data.own.processes import ReadProgress
 from trainers.data.own.sources import DataFile
 from trainers.data.own.splits import MappedRowsSplit, Rows, whole
 from trainers.data.own.table_file import Table, column
-from trainers.data.own.table_plan import Plan, label_place, make_plan, split_of
+from trainers.data.own.table_plan import TablePlan, label_place, make_plan, split_of
 from trainers.data.tables import TableSplit, num_validation
 
 WORDS = "words"
@@ -87,7 +87,7 @@ class MappedTexts(Sequence[str]):
 
 def write_texts(
     table: Table,
-    plan: Plan,
+    plan: TablePlan,
     folder: Path,
     *,
     file_bytes: int,
@@ -119,7 +119,7 @@ def write_texts(
     dtype = np.dtype(str(text_module.token_dtype(tokenizer.vocabulary_size)).removeprefix("torch."))
     cache.require_space(folder, len(targets) * length * dtype.itemsize)
     writer = cache.ArrayWriter(folder, "inputs", dtype.str, (length,))
-    progress = Progress("texts written as tokens", len(targets))
+    progress = ReadProgress("texts written as tokens", len(targets))
     everything = MappedTexts(texts, ends, np.arange(len(targets)))
     for start in range(0, len(everything), _TEXTS_AT_ONCE):
         chunk = everything[start : start + _TEXTS_AT_ONCE]
@@ -144,13 +144,13 @@ def frequent_words(texts: Iterator[str], maximum: int) -> list[str]:
 
 
 def _write_whole(
-    table: Table, plan: Plan, folder: Path
+    table: Table, plan: TablePlan, folder: Path
 ) -> tuple[dict[str, Any], Rows, cache.MappedArray, list[Rows]]:
     writer = cache.ArrayWriter(folder, "texts", "|u1", ())
     ends_writer = cache.ArrayWriter(folder, "ends", "<i8", ())
     all_targets, all_held = [], []
     end = 0
-    progress = Progress("texts read", table.num_rows)
+    progress = ReadProgress("texts read", table.num_rows)
     text = f"concat_ws(chr(10), {', '.join(map(column, plan.texts))})"
     for (texts, *held), targets in chunks(table, plan, [text, *[plan.split] * bool(plan.split)]):
         all_held += held
@@ -178,7 +178,7 @@ def _make_reader(training: Sequence[str], *, single_words: bool) -> dict[str, An
 
 
 def _counted(texts: Sequence[str], doing: str) -> Iterator[str]:
-    progress = Progress(doing, len(texts))
+    progress = ReadProgress(doing, len(texts))
     for text in texts:
         yield text
         progress.add(1)
@@ -201,7 +201,7 @@ class TableInspection:
 
     table: Table
     columns: Sequence[Column]
-    plan: Plan | None
+    plan: TablePlan | None
 
 
 class TableData:
@@ -381,7 +381,9 @@ class TableData:
         self._check_classes(folder, arrays, plan, problems)
         return {"arrays": arrays, "reader": reader, **meta}
 
-    def _check_classes(self, folder: Path, arrays: dict[str, Any], plan: Plan, problems: Problems) -> None:
+    def _check_classes(
+        self, folder: Path, arrays: dict[str, Any], plan: TablePlan, problems: Problems
+    ) -> None:
         """Record a fault for classes with too few rows after unreadable ones have been left out."""
         if plan.task != dataset.TABULAR_REGRESSION:
             targets = cache.MappedArray.of(folder, "targets", arrays).all()
@@ -395,7 +397,7 @@ class TableData:
             problems.fault("the table", "no row for validation can be read.", hint)
         problems.check(str(self._path))
 
-    def spec(self, prepared: cache.Prepared) -> dataset.DataSpec:
+    def spec(self, prepared: cache.PreparedData) -> dataset.DataSpec:
         """Describe the prepared table."""
         meta = prepared.meta
         num_train, num_held = len(prepared.array("train")), len(prepared.array("validation"))
@@ -411,13 +413,15 @@ class TableData:
             spec, columns=columns, target_mean=scale["target_mean"], target_std=scale["target_std"]
         )
 
-    def splits(self, prepared: cache.Prepared, device: torch.device) -> tuple[dataset.Split, dataset.Split]:
+    def splits(
+        self, prepared: cache.PreparedData, device: torch.device
+    ) -> tuple[dataset.Split, dataset.Split]:
         """Return training and validation rows."""
         make = self._text_split if prepared.meta["task"] == dataset.TEXT_CLASSIFICATION else self._table_split
         train, validation = (make(prepared, side, device) for side in ("train", "validation"))
         return train, validation
 
-    def _table_split(self, prepared: cache.Prepared, side: str, device: torch.device) -> dataset.Split:
+    def _table_split(self, prepared: cache.PreparedData, side: str, device: torch.device) -> dataset.Split:
         inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
         rows = prepared.array(side).all()
         scale = prepared.meta["scale"]
@@ -439,7 +443,7 @@ class TableData:
         split.feature_mean, split.feature_std = (torch.tensor(each) for each in kept.values())
         return split
 
-    def _text_split(self, prepared: cache.Prepared, side: str, device: torch.device) -> dataset.Split:
+    def _text_split(self, prepared: cache.PreparedData, side: str, device: torch.device) -> dataset.Split:
         inputs, targets = prepared.array("inputs"), prepared.array("targets").all()
         rows = prepared.array(side).all()
         texts = MappedTexts(prepared.array("texts"), prepared.array("ends"), rows)
@@ -470,7 +474,7 @@ class TableData:
         )
 
     def _text_spec(
-        self, prepared: cache.Prepared, names: tuple[str, ...], num_train: int, num_held: int
+        self, prepared: cache.PreparedData, names: tuple[str, ...], num_train: int, num_held: int
     ) -> dataset.DataSpec:
         reader = prepared.meta["reader"]
         tokenizer = tokenizer_of(reader, self._options.tokenizer)
@@ -569,7 +573,7 @@ def _has_boxes(columns: Sequence[Column], problems: Problems) -> bool:
     return bool(box_columns)
 
 
-def _num_words(plan: Plan) -> str:
+def _num_words(plan: TablePlan) -> str:
     text = f"concat_ws(' ', {', '.join(map(column, plan.texts))})"
     return f"(length({text}) - length(replace({text}, ' ', '')) + 1)"
 
@@ -587,7 +591,7 @@ def _short(value: Any) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)[:MAX_PREVIEW_CELL]
 
 
-def _about(each: Column, plan: Plan | None, used: set[int]) -> dict[str, Any]:
+def _about(each: Column, plan: TablePlan | None, used: set[int]) -> dict[str, Any]:
     is_label = plan is not None and each.index == plan.label
     return {
         "name": each.name,

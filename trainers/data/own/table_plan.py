@@ -74,7 +74,7 @@ class Feature(TableColumn):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TablePlan:
     """How rows are converted into samples.
 
     Attributes:
@@ -108,7 +108,7 @@ def patch(**reading: Any) -> dict[str, str]:
 
 def make_plan(
     table: Table, columns: list[Column], options: DataOptions, reading: Mapping[str, Any], problems: Problems
-) -> Plan | None:
+) -> TablePlan | None:
     """Decide the task, label and features; return None if faults prevent that."""
     if options.task not in ("auto", *TASKS):
         message = f"{options.task.replace('_', ' ')} cannot be learned from a table."
@@ -156,7 +156,7 @@ def make_plan(
             hint = "Add columns, choose the label, or override what a column holds."
             problems.fault("the table", "no column is left to learn from.", hint)
     split, num_split = split_of(table, columns, label, task, problems)
-    return Plan(
+    return TablePlan(
         split=split,
         num_split=num_split,
         task=task,

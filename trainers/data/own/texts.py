@@ -25,12 +25,12 @@ from trainers.data.own import cache, reading
 from trainers.data.own.cache import (
     Array,
     ArrayWriter,
-    Prepared,
+    PreparedData,
     require_space,
     tokenizer_fingerprint,
 )
 from trainers.data.own.problems import Problems, quoted
-from trainers.data.own.processes import Progress
+from trainers.data.own.processes import ReadProgress
 from trainers.data.own.reading import ReadingError
 from trainers.data.own.sources import DataFile
 from trainers.data.own.splits import MappedTextSplit
@@ -102,7 +102,7 @@ class PlainText:
         """Count the characters of the text, piece by piece."""
         counts = np.zeros(UNICODE_END, dtype=np.int64)
         beginning = end = ""
-        progress = Progress("million bytes looked at", self._path.stat().st_size, scale=MEGA)
+        progress = ReadProgress("million bytes looked at", self._path.stat().st_size, scale=MEGA)
         try:
             if self._encoding.note:
                 problems.note(self._path.name, self._encoding.note)
@@ -195,19 +195,19 @@ class PlainText:
         place_of[points] = np.arange(len(points))
         require_space(folder, place_of.itemsize * inspection.num_characters)
         writer = ArrayWriter(folder, "tokens", place_of.dtype.str, ())
-        progress = Progress("million characters written", inspection.num_characters, scale=MEGA)
+        progress = ReadProgress("million characters written", inspection.num_characters, scale=MEGA)
         for text in reading.text_chunks(self._path, self._encoding):
             writer.append(place_of[_code_points(text)])
             progress.add(len(text))
         return {"arrays": {"tokens": writer.close()}, "vocabulary": "".join(map(chr, points.tolist()))}
 
-    def spec(self, prepared: Prepared) -> DataSpec:
+    def spec(self, prepared: PreparedData) -> DataSpec:
         """Describe the prepared text."""
         tokens = prepared.array("tokens")
         vocabulary = prepared.meta["vocabulary"]
         return self._spec(tuple(vocabulary or ()), len(tokens), tokens.dtype.itemsize)
 
-    def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
+    def splits(self, prepared: PreparedData, device: torch.device) -> tuple[Split, Split]:
         """Return windows of the text: its end for validation, the rest for training."""
         tokens = prepared.array("tokens")
         border = len(tokens) - self._num_validation(len(tokens))
@@ -254,7 +254,7 @@ class PlainText:
     def _write_tokens(self, folder: Path) -> dict[str, Any]:
         assert self._tokenizer is not None
         writer = ArrayWriter(folder, "tokens", "<i4", ())
-        progress = Progress("million characters read as tokens", 0, scale=MEGA)
+        progress = ReadProgress("million characters read as tokens", 0, scale=MEGA)
         for text in reading.text_chunks(self._path, self._encoding):
             for row in self._tokenizer.encode(_PIECE.findall(text), _LONGEST_PIECE):
                 writer.append(np.array(row, dtype=np.int32))

@@ -31,8 +31,8 @@ from trainers.contract.heartbeats import (
     BUSY_FACTOR,
     ENDING,
     STARTING,
-    Answer,
     Heartbeat,
+    RankAnswer,
     from_bytes,
 )
 from trainers.contract.rundir import RunDirectory
@@ -321,9 +321,9 @@ class HangWatch:
         with ThreadPoolExecutor(max_workers=MAX_PARALLEL_READS) as pool:
             return dict(zip(ranks, pool.map(self._ranks.stacks, ranks), strict=True))
 
-    def _answers(self, deadline: float) -> dict[int, Answer]:
+    def _answers(self, deadline: float) -> dict[int, RankAnswer]:
         """Return the ranks' answers; a rank that does not answer in time is omitted."""
-        answers: dict[int, Answer] = {}
+        answers: dict[int, RankAnswer] = {}
         pending = {watch.rank for watch in self._watches if watch.takes_part and not watch.is_stopped}
         while pending:
             replies = {rank: answer for rank in pending if (answer := self._ranks.answer(rank)) is not None}

@@ -59,7 +59,7 @@ FLUSH_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saving:
+class CheckpointWrite:
     """The checkpoint that is being written: bytes so far, and whether a process does disk I/O."""
 
     num_bytes: int = 0
@@ -78,7 +78,7 @@ class Escalation:
         self._requested_at: float | None = None
         self._stop_without_save_at: float | None = None
         self._changed_at = now
-        self._saving = Saving()
+        self._saving = CheckpointWrite()
         self._size_changed_at = self._save_progress_at = 0.0
         self._last_work_at = -math.inf
         self._terminated_at: float | None = None
@@ -125,7 +125,7 @@ class Escalation:
         """True if the run should have obeyed the request by now."""
         return self._requested_at is not None and now > self._requested_at + STOP_GRACE_S
 
-    def note_saving(self, saving: Saving, at: float) -> None:
+    def note_saving(self, saving: CheckpointWrite, at: float) -> None:
         """Record the progress of the checkpoint that is being written."""
         if saving.num_bytes != self._saving.num_bytes:
             self._size_changed_at = self._save_progress_at = at
@@ -353,14 +353,14 @@ class RunGuard:
         elif action == "kill":
             tree.kill()
 
-    def _sample_saving(self) -> Saving:
+    def _sample_saving(self) -> CheckpointWrite:
         num_bytes = self._run.bytes_being_saved()
         if num_bytes == 0 or self._ranks is None:
-            return Saving(num_bytes=num_bytes)
+            return CheckpointWrite(num_bytes=num_bytes)
         efforts = [effort for rank in range(self._ranks.num_ranks) if (effort := self._ranks.effort(rank))]
         io_bytes_before, self._io_bytes = self._io_bytes, sum(effort.io_bytes for effort in efforts)
         is_moving = self._io_bytes - io_bytes_before >= WORKING_BYTES_PER_S * SAVING_SAMPLE_S
-        return Saving(
+        return CheckpointWrite(
             num_bytes=num_bytes, is_at_disk=is_moving or any(effort.waits_for_disk for effort in efforts)
         )
 

@@ -64,9 +64,9 @@ class EngineCommands:
             reason=os.environ.get("DDP_WHY", ""),
         )
 
-    def ask_reason(self) -> Question:
+    def ask_reason(self) -> EngineQuestion:
         """Ask why the job has received SIGTERM. Returns immediately."""
-        return Question(self.reason)
+        return EngineQuestion(self.reason)
 
     def run_until_accepted(self, command: str) -> None:
         """Run a command, and retry for `RETRY_LIMIT_S` until the engine accepts it."""
@@ -75,7 +75,7 @@ class EngineCommands:
             time.sleep(RETRY_S)
 
 
-class Question:
+class EngineQuestion:
     """A pending question to the engine."""
 
     def __init__(self, command: str) -> None:

@@ -38,15 +38,15 @@ from trainers.engines.local.stacks import Ranks
 from trainers.engines.local.supervisor import Supervisor
 from trainers.engines.local.torchrun import COMMANDS_OFFSET
 from trainers.engines.several_nodes import reports, restarts
-from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, ScriptSignals
+from trainers.engines.several_nodes.engine_commands import EngineCommands, EngineQuestion, ScriptSignals
 from trainers.engines.several_nodes.peers import LEASE_S, Lease, Node, Peers
 from trainers.engines.several_nodes.reports import (
     CHECK_EVERY_S,
     FIRST_REPORT_LIMIT_S,
     LatestReport,
+    NodeReporter,
     NodesFolder,
     RanksOfNodes,
-    Reporter,
 )
 from trainers.files import private_files
 from trainers.files.json_files import remove_half_written
@@ -145,7 +145,7 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
             restarts.append_restart(run, part.restart, reason, resume_step)
         folder.make()
         run.expect_commands()
-        questions: list[Question] = []
+        questions: list[EngineQuestion] = []
         restart_reasons: list[str] = []
 
         def start(
@@ -200,7 +200,7 @@ def follow(part: Part, resume_step: int | None) -> int:
         stack.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
         stack.callback(tree.kill)
         torchrun, reporter = start_torchrun(part, config, resume_step, None, stack)
-        head = Head(reporter)
+        head = HeadNode(reporter)
         while torchrun.poll() is None:
             tree.update()
             if head.must_terminate:
@@ -218,7 +218,7 @@ def follow(part: Part, resume_step: int | None) -> int:
         return torchrun.returncode
 
 
-def _wait_for_end_of_head(part: Part, head: Head, stops: Incoming) -> None:
+def _wait_for_end_of_head(part: Part, head: HeadNode, stops: Incoming) -> None:
     """Wait until node 0 ends the start; if node 0 is lost, end the start in its place."""
     while (end_reason := head.end_reason(time.monotonic())) is None and not head.has_requested_end:
         time.sleep(POLL_S)
@@ -242,10 +242,10 @@ def _end_in_place_of_head(part: Part, message: str, stops: Incoming) -> None:
         )
 
 
-class Head:
+class HeadNode:
     """Node 0, as another node knows it. Its silence counts only while this node can write reports."""
 
-    def __init__(self, reporter: Reporter) -> None:
+    def __init__(self, reporter: NodeReporter) -> None:
         self._folder, self._reporter = reporter.folder, reporter
         self._report = LatestReport(0)
         self._checked_at = time.monotonic()
@@ -289,7 +289,7 @@ def start_torchrun(
     resume_step: int | None,
     commands_offset: int | None,
     stack: contextlib.ExitStack,
-) -> tuple[subprocess.Popen[bytes], Reporter]:
+) -> tuple[subprocess.Popen[bytes], NodeReporter]:
     """Start torchrun on this node, and report its ranks until the stack is closed.
 
     Returns:
@@ -319,7 +319,9 @@ def start_torchrun(
     )
     lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     peers = Peers(node, lease)
-    reporter = Reporter(folder, socket.gethostname(), Ranks(run, heartbeat_memory), node.ranks(config), peers)
+    reporter = NodeReporter(
+        folder, socket.gethostname(), Ranks(run, heartbeat_memory), node.ranks(config), peers
+    )
     for begin_function, close_function in (
         (lease.begin, lease.close),
         (peers.begin, peers.close),

@@ -132,7 +132,7 @@ class Lease:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Endpoint:
+class PeerEndpoint:
     """Address and port of a launcher, and the key that a question must contain."""
 
     address: str
@@ -142,7 +142,7 @@ class Endpoint:
 
 @dataclass
 class _Peer:
-    endpoint: Endpoint
+    endpoint: PeerEndpoint
     socket_address: tuple[Any, ...]
     number: str = ""
     silent_s: float = 0.0
@@ -170,7 +170,7 @@ class Peers:
         self._socket.bind((bind_to, 0))
         self._socket.settimeout(ASK_EVERY_S / 4)
         port = self._socket.getsockname()[1]
-        self.endpoint = Endpoint(address=node.address, port=port, key=secrets.token_hex(16))
+        self.endpoint = PeerEndpoint(address=node.address, port=port, key=secrets.token_hex(16))
         self._peers: dict[int, _Peer] = {}
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -184,7 +184,7 @@ class Peers:
         """Stop asking and answering."""
         self._is_over.set()
 
-    def add_endpoints(self, endpoints: Mapping[int, Endpoint]) -> None:
+    def add_endpoints(self, endpoints: Mapping[int, PeerEndpoint]) -> None:
         """Record the endpoints of other launchers."""
         for node, endpoint in endpoints.items():
             peer = self._peers.get(node)
@@ -197,7 +197,7 @@ class Peers:
                 with self._lock:
                     self._peers[node] = _Peer(endpoint=endpoint, socket_address=addresses[0][4])
 
-    def endpoints(self) -> dict[int, Endpoint]:
+    def endpoints(self) -> dict[int, PeerEndpoint]:
         """Return the endpoints of all known launchers, including this one."""
         with self._lock:
             return {self.node.rank: self.endpoint} | {

@@ -26,7 +26,7 @@ from trainers.contract.heartbeats import Heartbeat
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks, Stacks
-from trainers.engines.several_nodes.peers import Endpoint, Peers
+from trainers.engines.several_nodes.peers import PeerEndpoint, Peers
 from trainers.files import typed
 from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
 from trainers.files.plain_files import ask_anew
@@ -89,7 +89,7 @@ class RanksOfNodes(Ranks):
             because all use the same disk.
     """
 
-    def __init__(self, reporter: Reporter) -> None:
+    def __init__(self, reporter: NodeReporter) -> None:
         super().__init__(reporter.ranks.run, reporter.ranks.heartbeat_memory)
         self._folder, self._reporter, self._peers = reporter.folder, reporter, reporter.peers
         self.num_machines = self._peers.node.num_nodes
@@ -352,11 +352,11 @@ class NodeReport:
     count: int
     host: str
     ranks: Mapping[int, RankReport]
-    endpoints: Mapping[int, Endpoint] = field(default_factory=dict)
+    endpoints: Mapping[int, PeerEndpoint] = field(default_factory=dict)
     unreachable: Mapping[int, float] = field(default_factory=dict)
 
 
-class Reporter:
+class NodeReporter:
     """Reports one node's ranks every second, and answers node 0's questions; runs in threads.
 
     Args:

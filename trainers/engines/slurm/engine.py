@@ -29,7 +29,7 @@ from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.slurm import client, endings, script, site
 from trainers.engines.slurm.client import QueuePlaces, Slurm
 from trainers.engines.slurm.endings import SlurmError
-from trainers.engines.slurm.where import Placement
+from trainers.engines.slurm.where import PartitionPlacement
 from trainers.machine.environment import hour_and_minute, now_unix_s
 
 NAME = "slurm"
@@ -67,7 +67,7 @@ class SlurmEngine(Engine):
         self._slurm = slurm or Slurm()
         self._site_file = site_file
         self._site = site.read(site_file)
-        self._placement = Placement(self._slurm.partitions, self._site)
+        self._placement = PartitionPlacement(self._slurm.partitions, self._site)
 
     def capacity(self, config: Config | None = None) -> Capacity:
         """Return the capacity of the configuration's partition, or of the default one.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainers.contract.config import Config, Problem
-from trainers.engines.base import Capacity, Choice, PlacementField
+from trainers.engines.base import Capacity, PlacementChoice, PlacementField
 from trainers.engines.slurm import client
 from trainers.engines.slurm.client import Partition
 from trainers.engines.slurm.endings import SlurmError
@@ -18,7 +18,7 @@ GB = 2**30  # GiB: Slurm's unit
 NAME_FIELDS = ("account", "qos")
 
 
-class Placement:
+class PartitionPlacement:
     """The partitions of one cluster, restricted by the rules of a site.
 
     Args:
@@ -152,18 +152,18 @@ class Placement:
         if site.num_nodes.maximum != 1:
             fields["num_nodes"] = PlacementField(default=1)
         if lines := site.extra_lines.allowed:
-            choices = tuple(Choice(value=line, label=line) for line in lines)
+            choices = tuple(PlacementChoice(value=line, label=line) for line in lines)
             default = "\n".join(site.extra_lines.default)
             fields["extra_lines"] = PlacementField(default=default, choices=choices, is_several=True)
         return fields
 
     def _choices(
         self, name: str, rule: NameRule | TimeRule | NumberRule, config: Config
-    ) -> tuple[Choice, ...]:
+    ) -> tuple[PlacementChoice, ...]:
         if name == "partition":
             partitions = self.partitions()
             return tuple(
-                Choice(value=partition.name, label=client.partition_text(partition))
+                PlacementChoice(value=partition.name, label=client.partition_text(partition))
                 for partition in partitions
             )
         if name == "gpu_type":
@@ -172,15 +172,15 @@ class Placement:
             kinds = [kind for kind in partition.gpu_types() if kind and kind in allowed]
             free = {kind: "{} of {} free".format(*partition.gpus(kind)) for kind in kinds}
             return (
-                Choice(value="", label="any free GPU"),
-                *(Choice(value=kind, label=f"{kind}: {free[kind]}") for kind in kinds),
+                PlacementChoice(value="", label="any free GPU"),
+                *(PlacementChoice(value=kind, label=f"{kind}: {free[kind]}") for kind in kinds),
             )
         if not isinstance(rule, NameRule):
             return ()
         default_choices = (
-            () if rule.default or not rule.allowed else (Choice(value="", label="your default"),)
+            () if rule.default or not rule.allowed else (PlacementChoice(value="", label="your default"),)
         )
-        return (*default_choices, *(Choice(value=value, label=value) for value in rule.allowed))
+        return (*default_choices, *(PlacementChoice(value=value, label=value) for value in rule.allowed))
 
 
 def _node_problems(config: Config, partition: Partition) -> Iterator[Problem]:

@@ -39,7 +39,7 @@ from trainers.engines.several_nodes.peers import FIRST_PORT, NUM_PORTS
 from trainers.engines.ssh import hosts as hosts_module
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import SshError, UnreachableError
-from trainers.engines.ssh.hosts import Hosts, Start
+from trainers.engines.ssh.hosts import Hosts, SshStart
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.machine import environment
 from trainers.machine.environment import now_unix_s
@@ -185,7 +185,7 @@ UNRESPONSIVE_MESSAGE = "The first host of this run did not react to Stop, so all
 class SshLaunch(Launch):
     """The launchers of one start."""
 
-    def __init__(self, engine: SshEngine, run: RunDirectory, start: Start) -> None:
+    def __init__(self, engine: SshEngine, run: RunDirectory, start: SshStart) -> None:
         self._engine = engine
         self._run = run
         self.start = start
@@ -285,13 +285,13 @@ class SshEngine(Engine, HostChecks):
             tickets.claim_ticket(run, None if grant is None else grant.token)
             hosts = self._choose_hosts(run.read_config().num_nodes)
             run.logs.mkdir(exist_ok=True)
-            start = Start(tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(hosts))
+            start = SshStart(tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(hosts))
             return self._start_run(run, start, resume_step)
 
     def describe(self, run: RunDirectory, status: Status, *, is_queued: bool = False) -> Description:
         """Return whether the first host has the launcher of a live run; None if it does not answer."""
         del is_queued  # no request takes longer for a queued run
-        start = Start.from_handle(status.handle)
+        start = SshStart.from_handle(status.handle)
         if status.state not in events.LIVE_STATES or start is None or start.run_dir:
             return Description()  # a start with `run_dir` belongs to a site file without a shared folder
         is_alive = self.hosts.has_start(start.hosts[0], start.tag)
@@ -299,7 +299,7 @@ class SshEngine(Engine, HostChecks):
             self._lost_hosts.watch(run, start)
         return Description(is_alive=is_alive)
 
-    def is_running(self, start: Start) -> bool:
+    def is_running(self, start: SshStart) -> bool:
         """True if a host has a launcher of a start, or does not answer."""
         return any(self.hosts.has_start(name, start.tag) is not False for name in start.hosts)
 
@@ -314,7 +314,7 @@ class SshEngine(Engine, HostChecks):
         if status.state in events.LIVE_STATES:
             self._end(run, status, stopping.KILLED_MESSAGE)
 
-    def clean_up(self, start: Start) -> Mapping[str, str]:
+    def clean_up(self, start: SshStart) -> Mapping[str, str]:
         """Kill all processes of a start, also those on hosts that answer only later.
 
         Returns:
@@ -326,7 +326,7 @@ class SshEngine(Engine, HostChecks):
         outlook = "the page keeps trying to kill the processes there"
         return {name: f"{error}: {outlook}" for name, error in errors.items()}
 
-    def reap(self, start: Start) -> Mapping[str, SshError]:
+    def reap(self, start: SshStart) -> Mapping[str, SshError]:
         """Kill all processes of a start; return the errors of the hosts that did not answer or failed."""
         scripts_by_host = {
             name: scripts.reap_script(self.hosts.by_name[name], start.tag, node)
@@ -365,7 +365,7 @@ class SshEngine(Engine, HostChecks):
         """Return the active run of each host, or an error. Launchers of ended runs do not count."""
         return hosts_module.read_users(self.hosts)
 
-    def _start_run(self, run: RunDirectory, start: Start, resume_step: int | None) -> Launch:
+    def _start_run(self, run: RunDirectory, start: SshStart, resume_step: int | None) -> Launch:
         """Start a run on its hosts and record that. The caller holds the run's lock."""
         self._start_on_all(run, start, resume_step)
         status = Status(state="starting", engine=NAME, handle=start.handle)
@@ -375,7 +375,7 @@ class SshEngine(Engine, HostChecks):
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
         """Kill a run's processes; write its final events and status."""
-        start = Start.from_handle(status.handle)
+        start = SshStart.from_handle(status.handle)
         assert start is not None, "a live run of this engine has a start"
         message += "".join(f" {problem}." for problem in self.clean_up(start).values())
         stopping.write_forced_end(run, status, message)
@@ -392,7 +392,7 @@ class SshEngine(Engine, HostChecks):
         hosts_module.wait_until_free(self.hosts, free[:num_hosts])
         return free[:num_hosts]
 
-    def _start_on_all(self, run: RunDirectory, start: Start, resume_step: int | None) -> None:
+    def _start_on_all(self, run: RunDirectory, start: SshStart, resume_step: int | None) -> None:
         """Start a launcher on each host; if one start fails, end all launchers.
 
         Raises:
@@ -437,7 +437,7 @@ def _is_owned(run: RunDirectory) -> bool:
     return recorded is not None and recorded.started_unix_s is not None
 
 
-def _has_ended(run: RunDirectory, start: Start) -> bool:
+def _has_ended(run: RunDirectory, start: SshStart) -> bool:
     try:
         recorded = status_file.read(run.status)
     except (StatusError, OSError):

@@ -183,7 +183,7 @@ def _differences(first: HostReport, report: HostReport) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class SshStart:
     """One start of a run. The first host is node 0, whose launcher writes the status.
 
     Attributes:
@@ -200,7 +200,7 @@ class Start:
         return {"tag": self.tag, "hosts": list(self.hosts), **run_dir_field}
 
     @classmethod
-    def from_handle(cls, handle: Handle) -> Start | None:
+    def from_handle(cls, handle: Handle) -> SshStart | None:
         """Return the start in a handle, or None."""
         try:
             return typed.read(cls, handle, ignores_unknown=True)
@@ -254,7 +254,7 @@ def _active_run(tag: str, run_dir: str) -> str:
     path = Path(run_dir)
     with contextlib.suppress(StatusError):
         recorded = status_file.read(RunDirectory(path).status) if run_dir else None
-        start = None if recorded is None else Start.from_handle(recorded.handle)
+        start = None if recorded is None else SshStart.from_handle(recorded.handle)
         if recorded is not None and recorded.state not in events.LIVE_STATES and start and start.tag == tag:
             return ""
     return path.name

@@ -20,7 +20,7 @@ from trainers.engines.local import diagnosis
 from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.stopping import NODE_LOST
 from trainers.engines.several_nodes.reports import NodesFolder
-from trainers.engines.ssh.hosts import Hosts, Start
+from trainers.engines.ssh.hosts import Hosts, SshStart
 from trainers.machine import threads
 from trainers.machine.environment import now_unix_s
 
@@ -44,18 +44,18 @@ class LostHosts:
         self,
         hosts: Hosts,
         read_status: Callable[[RunDirectory], Status],
-        reap: Callable[[Start], Mapping[str, object]],
+        reap: Callable[[SshStart], Mapping[str, object]],
     ) -> None:
         self._hosts = hosts
         self._read_status = read_status
         self._reap = reap
         self._recorded: set[str] = set()
 
-    def watch(self, run: RunDirectory, start: Start) -> None:
+    def watch(self, run: RunDirectory, start: SshStart) -> None:
         """Watch a run whose first host did not answer. Returns immediately."""
         threads.run_once(f"lost-{start.tag}", lambda: self._watch(run, start))
 
-    def _watch(self, run: RunDirectory, start: Start) -> None:
+    def _watch(self, run: RunDirectory, start: SshStart) -> None:
         try:
             if self._is_lost(run, start):
                 self._conclude(run, start)
@@ -63,11 +63,11 @@ class LostHosts:
         except (OSError, ValueError) as error:
             log.warning("cannot determine whether the first host of %s is lost: %s", run.run_id, error)
 
-    def reap_when_back(self, start: Start, names: Sequence[str]) -> None:
+    def reap_when_back(self, start: SshStart, names: Sequence[str]) -> None:
         """Kill all processes of a start when these hosts answer again. Returns immediately."""
         threads.run_once(f"reap-{start.tag}", lambda: self._reap_when_back(start, names))
 
-    def _reap_when_back(self, start: Start, names: Sequence[str]) -> None:
+    def _reap_when_back(self, start: SshStart, names: Sequence[str]) -> None:
         waiting = set(names)
         while waiting:
             if any(self._hosts.has_start(name, start.tag) is not None for name in waiting):
@@ -75,7 +75,7 @@ class LostHosts:
             if waiting:
                 time.sleep(POLL_S)
 
-    def _is_lost(self, run: RunDirectory, start: Start) -> bool:
+    def _is_lost(self, run: RunDirectory, start: SshStart) -> bool:
         """Wait; return True if the host is lost, False if it answers or the run has ended."""
         folder = NodesFolder(run, start.tag)
         last_report, changed_at = folder.read("0"), time.monotonic()
@@ -90,7 +90,7 @@ class LostHosts:
             time.sleep(POLL_S)
         return False
 
-    def _conclude(self, run: RunDirectory, start: Start) -> None:
+    def _conclude(self, run: RunDirectory, start: SshStart) -> None:
         """Write the run's final events and status in place of its first host."""
         with run.owned():
             recorded = status_file.read(run.status)
@@ -105,7 +105,7 @@ class LostHosts:
                 folder.remove("taken-over")  # otherwise no process would try again to write the end
                 raise
 
-    def _write_end(self, run: RunDirectory, start: Start, recorded: Status) -> None:
+    def _write_end(self, run: RunDirectory, start: SshStart, recorded: Status) -> None:
         name = start.hosts[0]
         message = f"Node 0 ({name}) is lost: it neither answers by SSH nor reports."
         hint = f"{HINT} {diagnosis.describe_latest_checkpoint(run, None)}"

@@ -30,7 +30,7 @@ from trainers.engines.local import diagnosis, stopping
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
 from trainers.engines.ssh.engine import NAME, POLL_S, SshEngine
-from trainers.engines.ssh.hosts import Hosts, Start
+from trainers.engines.ssh.hosts import Hosts, SshStart
 from trainers.engines.ssh.site import SshHost
 from trainers.files.json_files import parse_json, write_json_atomically
 from trainers.files.plain_files import REPOSITORY, is_readable
@@ -201,7 +201,7 @@ class RemoteCopy:
         silent_since_unix_s: When the host stopped answering; None while it answers.
     """
 
-    def __init__(self, ssh: Ssh, run: RunDirectory, start: Start, host: SshHost) -> None:
+    def __init__(self, ssh: Ssh, run: RunDirectory, start: SshStart, host: SshHost) -> None:
         self._ssh, self._rsync = ssh, Rsync(ssh, host)
         self._host, self.run, self.start = host, run, start
         self.progress = "Waiting to be copied."
@@ -554,7 +554,7 @@ class UnsharedSshEngine(SshEngine):
         None if the run does not belong to this site file. The folder must be the site's folder, because it
         will be deleted and a status file could name any folder.
         """
-        start = Start.from_handle(status.handle)
+        start = SshStart.from_handle(status.handle)
         host = None if start is None else self.hosts.by_name.get(start.hosts[0])
         if start is None or host is None or start.run_dir != self._run_dir(run):
             return None
@@ -568,7 +568,7 @@ class UnsharedSshEngine(SshEngine):
     def _run_dir(self, run: RunDirectory) -> str:
         return f"{self._folder}/runs/{run.run_id}"
 
-    def _start_run(self, run: RunDirectory, start: Start, resume_step: int | None) -> UnsharedLaunch:
+    def _start_run(self, run: RunDirectory, start: SshStart, resume_step: int | None) -> UnsharedLaunch:
         """Start the copy of a run to its host."""
         start = replace(start, run_dir=self._run_dir(run))
         copy = RemoteCopy(self.hosts.ssh, run, start, self.hosts.by_name[start.hosts[0]])
@@ -582,7 +582,7 @@ class UnsharedSshEngine(SshEngine):
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
         """Kill a run's processes, fetch its files, and write its final events and status."""
-        start, copy = Start.from_handle(status.handle), self._copy_of(run, status)
+        start, copy = SshStart.from_handle(status.handle), self._copy_of(run, status)
         assert start is not None, "a live run of this engine has a start"
         if copy is not None and copy.cancel():
             copy.is_sent.wait()

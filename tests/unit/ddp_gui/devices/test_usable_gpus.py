@@ -14,7 +14,7 @@ from ddp_gui.devices import capacity
 from ddp_gui.machine import missing
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.queue.policy import Devices
+from ddp_gui.queue.policy import QueueDevices
 from ddp_gui.train.form import Form
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from trainers.contract.config import ConfigError
@@ -114,16 +114,16 @@ def test_the_form_plans_cpu_ranks_and_says_why(unusable: capacity.Machine, catal
 def test_machine_and_queue_say_why_too(unusable: capacity.Machine, tmp_path: Path) -> None:
     (found,) = [item for item in missing.gpus() if item.is_problem]
     assert OBSTACLE.reason in found.meaning
-    now = Devices(tmp_path, None).sample()
+    now = QueueDevices(tmp_path, None).sample()
     assert now.gpus == () and now.note is not None and OBSTACLE.remedy in now.note
 
 
 def test_a_container_cannot_see_others_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, FIRST)
     monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026531836]")
-    assert Devices(tmp_path, None).sample().note is None and missing.find_unclear_gpus(1) == []
+    assert QueueDevices(tmp_path, None).sample().note is None and missing.find_unclear_gpus(1) == []
     monkeypatch.setattr(facilities, "read_link", lambda _path: "pid:[4026532198]")
-    note = Devices(tmp_path, None).sample().note
+    note = QueueDevices(tmp_path, None).sample().note
     assert note is not None and "a container or in WSL2 and cannot see programs outside of it" in note
     (said,) = missing.find_unclear_gpus(1)
     assert (

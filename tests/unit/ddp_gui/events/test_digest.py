@@ -10,7 +10,7 @@ import pytest
 
 from ddp_gui.events import event_reader
 from ddp_gui.events.event_reader import Digest
-from ddp_gui.events.tables import Curve
+from ddp_gui.events.tables import BinnedCurve
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 
@@ -45,7 +45,7 @@ def assert_alike(one: Digest, other: Digest) -> None:
     """Compare two digests; sums of floats differ in the last bits by the order of addition."""
     assert (one.curve.steps_per_piece, one.curve.counts) == (other.curve.steps_per_piece, other.curve.counts)
     assert one.curve.sums == pytest.approx(other.curve.sums)
-    assert replace(one, curve=Curve()) == replace(other, curve=Curve())
+    assert replace(one, curve=BinnedCurve()) == replace(other, curve=BinnedCurve())
 
 
 def test_reading_in_pieces_gives_the_same(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ddp_gui.launch import elsewhere
-from ddp_gui.launch.elsewhere import TARGETS, Job
+from ddp_gui.launch.elsewhere import TARGETS, ExportedJob
 from tests import hostile_words
 from trainers.contract import config as config_module
 from trainers.contract.rundir import RunDirectory
@@ -86,7 +86,7 @@ def job_of(
     runs_dir: str = "runs",
     project: str = ".",
     **values: Any,
-) -> Job:
+) -> ExportedJob:
     config = config_module.parse({"dataset": "digits", "model": "mlp", "nproc_per_node": 3, **values})
     return elsewhere.job_of_run(
         RunDirectory(Path(runs_dir) / run_id),

@@ -9,7 +9,7 @@ import pytest
 
 from ddp_gui.learn import code_lesson, lesson_file
 from ddp_gui.learn.code_checks import CHECKS, HINTS, Requirements, check
-from ddp_gui.learn.code_facts import Facts, Printed, RankFacts
+from ddp_gui.learn.code_facts import Printed, RankFacts, RunFacts
 from ddp_gui.learn.code_lesson import CodeLibrary
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.lesson import Lesson
@@ -161,7 +161,7 @@ def test_a_broken_file_is_refused_with_its_line(old: str, new: str, words: str) 
 
 
 def test_no_check_is_reached_after_one_that_fails() -> None:
-    facts = Facts(ranks=(RankFacts(), RankFacts()), state="failed", code="hang", error="The run hangs.")
+    facts = RunFacts(ranks=(RankFacts(), RankFacts()), state="failed", code="hang", error="The run hangs.")
     first, *others = check(facts, Requirements(epochs=1), list(CHECKS))
     assert first.finding is not None and first.finding.code == "hang"
     assert others and not any(each.is_reached or each.finding for each in others)

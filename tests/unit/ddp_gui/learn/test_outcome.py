@@ -11,7 +11,7 @@ import pytest
 from ddp_gui.events.series import Series
 from ddp_gui.learn import lesson_file, measures, outcome
 from ddp_gui.learn.learn_routes import Library
-from ddp_gui.learn.lesson import Choice, Lesson
+from ddp_gui.learn.lesson import ChoiceQuestion, Lesson
 from ddp_gui.learn.measures import Measurement, RunNumbers
 from ddp_gui.learn.outcome import fit
 from ddp_gui.plan import recipe
@@ -20,7 +20,7 @@ from tests.unit.ddp_gui.learn.lessons import LESSON, changed
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError, Problem
 
-SPEED_UP = Choice(
+SPEED_UP = ChoiceQuestion(
     question=["How much faster?"],
     choices=(["twice"], ["one and a half"], ["hardly"]),
     right=2,
@@ -155,7 +155,7 @@ def test_every_prediction_of_our_lessons_is_compared_with_its_runs() -> None:
     # Their attempts show results that no number of a run contains: sample assignment and recorded steps.
     not_in_numbers = {"what-a-rank-is", "who-sees-what"}
     for lesson in lessons:
-        assert isinstance(lesson.prediction, Choice) and lesson.prediction.measured, lesson.name
+        assert isinstance(lesson.prediction, ChoiceQuestion) and lesson.prediction.measured, lesson.name
         tried = [question for question in lesson.questions if question.attempt is not None]
         assert all(question.measured for question in tried) or lesson.name in not_in_numbers, lesson.name
 

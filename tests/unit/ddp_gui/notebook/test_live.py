@@ -9,7 +9,7 @@ import pytest
 
 from ddp_gui.events.run_view import RunView
 from ddp_gui.notebook import live
-from ddp_gui.notebook.runs import Session
+from ddp_gui.notebook.runs import PageSession
 from ddp_gui.queue.scheduler import Scheduler
 from tests import made_run
 from trainers.contract.rundir import RunDirectory
@@ -43,12 +43,12 @@ def test_runs_of_a_notebook_have_its_plugins(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv(PLUGINS_VARIABLE, "")
     monkeypatch.setattr(Scheduler, "begin", lambda _self: None)
     (tmp_path / "plugins" / "models").mkdir(parents=True)
-    Session(tmp_path / "runs")
+    PageSession(tmp_path / "runs")
     assert own_plugins() == tmp_path / "plugins"
-    Session(tmp_path / "elsewhere" / "runs")
+    PageSession(tmp_path / "elsewhere" / "runs")
     assert own_plugins() == tmp_path / "plugins", "the runs of both inherit one environment"
     monkeypatch.setenv(PLUGINS_VARIABLE, "")
     (tmp_path / "plugins" / "models" / "mine.py").touch()
     (tmp_path / "plugins" / "models" / "mine.py").chmod(0o666)
     with pytest.raises(ValueError, match=r"every user of this machine can change .*mine\.py"):
-        Session(tmp_path / "runs")
+        PageSession(tmp_path / "runs")

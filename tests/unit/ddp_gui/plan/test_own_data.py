@@ -11,7 +11,7 @@ import pytest
 
 from ddp_gui.background.torch_template import TorchTemplate
 from ddp_gui.plan import own_data
-from ddp_gui.plan.own_data import Inspection, OwnData
+from ddp_gui.plan.own_data import Inspection, OwnDataInspector
 from ddp_gui.train import own_data as own_data_module
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
@@ -44,13 +44,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def inspect_now(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Inspection:
+def inspect_now(own: OwnDataInspector, config: config_module.Config, *, anew: bool = False) -> Inspection:
     return asyncio.run(own.inspect(config, ignore_cache=anew))
 
 
 def test_data_is_looked_at_again_when_it_changed_or_on_demand(tmp_path: Path, asked: list[str]) -> None:
     (tmp_path / "cats").mkdir()
-    own, config = OwnData(), config_module.parse({"dataset": "own", "data_path": str(tmp_path)})
+    own, config = OwnDataInspector(), config_module.parse({"dataset": "own", "data_path": str(tmp_path)})
     assert own.find_cached(config) is None
     first = inspect_now(own, config)
     assert inspect_now(own, config) is first and own.find_cached(config) is first
@@ -68,7 +68,7 @@ def test_data_is_looked_at_again_when_it_changed_or_on_demand(tmp_path: Path, as
 
 
 def test_faults_are_told_with_their_lines_and_no_more_than_can_be_read(catalogue: Any) -> None:
-    own, config = OwnData(), config_module.parse({"dataset": "own", "data_path": "t.csv"})
+    own, config = OwnDataInspector(), config_module.parse({"dataset": "own", "data_path": "t.csv"})
     with pytest.raises(ConfigError, match="press Inspect"):
         own.extend(catalogue, config, None)
     faults = (*(problem(line) for line in range(1, 9)), problem(99, is_fatal=False))

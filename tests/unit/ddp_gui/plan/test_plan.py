@@ -17,7 +17,7 @@ from ddp_gui.plan.plan import Plan
 from ddp_gui.train import choices
 from tests.unit.stand_in import LAPTOP
 from trainers.contract import config
-from trainers.contract.catalogue import Dataset
+from trainers.contract.catalogue import CatalogueDataset
 from trainers.contract.config import ConfigError
 
 ONE_GPU = Machine(num_gpus=1, num_cores=16)
@@ -268,7 +268,7 @@ def completed(catalogue: Catalogue, machine: Machine = SMALL, **raw: Any) -> Pla
 
 @pytest.mark.parametrize("num_rows", [1, 60, 10_000_000])
 def test_rules_hold_for_own_data_of_any_size(real: Catalogue, num_rows: int) -> None:
-    own = Dataset(
+    own = CatalogueDataset(
         name="own", label="", description="", source="", task="tabular_classification", num_train=num_rows,
         num_validation=1, num_classes=2, sample_unit="rows",
     )  # fmt: skip

@@ -9,12 +9,12 @@ import pytest
 
 from ddp_gui.queue.policy import (
     RESERVE_AFTER_S,
-    Capacity,
+    Allocatable,
     Limits,
     Rules,
     Running,
     Situation,
-    Span,
+    UsagePeriod,
     Waiting,
     could_fit,
     decide,
@@ -44,21 +44,21 @@ def line(situation: Situation, now: float = 1.0) -> list[str]:
 
 def test_people_take_turns_however_many_runs_one_of_them_asks_for() -> None:
     waiting = [*(waits(f"ann-{n}", "ann", asked=n) for n in range(5)), waits("bob-0", "bob", asked=99)]
-    situation = Situation(waiting=waiting, capacity=Capacity(cpu_ranks=2))
+    situation = Situation(waiting=waiting, capacity=Allocatable(cpu_ranks=2))
     assert line(situation)[:3] == ["ann-0", "bob-0", "ann-1"]
     assert started(situation) == ["ann-0", "bob-0"]
 
 
 def test_who_used_much_lately_comes_after_who_did_not_and_an_hour_later_no_more() -> None:
     waiting = [waits("ann-1", "ann", asked=4000), waits("bob-1", "bob", asked=4100)]
-    span = Span(person="ann", num_ranks=2, began_unix_s=3000, ended_unix_s=3900)
-    situation = Situation(waiting=waiting, capacity=Capacity(cpu_ranks=1), ended=[span])
+    span = UsagePeriod(person="ann", num_ranks=2, began_unix_s=3000, ended_unix_s=3900)
+    situation = Situation(waiting=waiting, capacity=Allocatable(cpu_ranks=1), ended=[span])
     assert line(situation, 4200) == ["bob-1", "ann-1"]
     assert line(situation, 3900 + 3600) == ["ann-1", "bob-1"]
 
 
 def test_a_run_gets_gpus_nobody_has_and_none_that_somebody_else_occupies_unless_asked() -> None:
-    capacity = Capacity(gpus=GPUS, occupied=frozenset({"GPU-b"}))
+    capacity = Allocatable(gpus=GPUS, occupied=frozenset({"GPU-b"}))
     running = [runs("r0", kind="cuda", gpus=("GPU-a",))]
     plain = waits("r1", kind="cuda", num_ranks=3)
     situation = Situation(waiting=[plain], running=running, capacity=capacity)
@@ -70,7 +70,7 @@ def test_a_run_gets_gpus_nobody_has_and_none_that_somebody_else_occupies_unless_
 def test_small_runs_pass_a_large_one_for_ten_minutes_and_then_wait_for_it() -> None:
     waiting = [waits("large", "ann", num_ranks=4, asked=0), waits("small", "bob", asked=1)]
     running = [runs("r0", "carl", num_ranks=2)]
-    situation = Situation(waiting=waiting, running=running, capacity=Capacity(cpu_ranks=4))
+    situation = Situation(waiting=waiting, running=running, capacity=Allocatable(cpu_ranks=4))
     assert started(situation, RESERVE_AFTER_S - 1) == ["small"]
     assert started(situation, RESERVE_AFTER_S + 1) == []
     assert started(replace(situation, running=[]), RESERVE_AFTER_S + 1) == ["large"]
@@ -83,7 +83,7 @@ def test_a_run_that_can_never_fit_keeps_nobody_back() -> None:
         waits("small", "bob", asked=2),
         waits("gpu", "bob", asked=3, kind="cuda"),
     ]
-    capacity = Capacity(gpus=GPUS, occupied=frozenset({"GPU-a"}), cpu_ranks=4)
+    capacity = Allocatable(gpus=GPUS, occupied=frozenset({"GPU-a"}), cpu_ranks=4)
     assert started(Situation(waiting=waiting, capacity=capacity), 10 * RESERVE_AFTER_S) == ["small", "gpu"]
 
 
@@ -91,7 +91,7 @@ def test_a_person_at_the_limit_keeps_nobody_back() -> None:
     waiting = [waits("ann-1", "ann", 2, asked=0), waits("bob-1", "bob", 2, asked=1)]
     rules = Rules(everybody=Limits(num_ranks=2), people={"zoe": Limits()})
     situation = Situation(waiting=waiting, running=[runs("ann-0", "ann", 1)], rules=rules)
-    situation = replace(situation, capacity=Capacity(cpu_ranks=3))
+    situation = replace(situation, capacity=Allocatable(cpu_ranks=3))
     assert started(situation, 10 * RESERVE_AFTER_S) == ["bob-1"]
 
 
@@ -110,7 +110,7 @@ def a_day(chance: random.Random) -> tuple[Situation, dict[str, float]]:
         asked = chance.uniform(0, 3000)
         run = waits(f"r{number}", chance.choice(people), num_ranks, asked, kind=kind)
         waiting.append(replace(run, may_share=chance.random() < 0.2))
-    capacity = Capacity(gpus=gpus, occupied=occupied, cpu_ranks=cpu_ranks)
+    capacity = Allocatable(gpus=gpus, occupied=occupied, cpu_ranks=cpu_ranks)
     situation = Situation(waiting=waiting, capacity=capacity, rules=Rules(everybody=Limits(num_ranks=most)))
     return situation, {run.run_id: chance.uniform(1, 2000) for run in waiting}
 
@@ -162,7 +162,7 @@ def test_a_random_day_never_goes_over_and_everyone_starts(seed: int) -> None:
 
 
 def test_mig_instances_are_handed_out_one_by_one() -> None:
-    capacity = Capacity(gpus=("GPU-a", "MIG-b", "MIG-c"))
+    capacity = Allocatable(gpus=("GPU-a", "MIG-b", "MIG-c"))
     two, one = waits("two", kind="cuda", num_ranks=2), waits("one", "bob", kind="cuda", num_ranks=1)
     starts = decide(Situation(waiting=[two, one], running=[], capacity=capacity), 10.0)
     assert [(start.run_id, start.gpus) for start in starts] == [("one", ("GPU-a",))]

@@ -14,7 +14,7 @@ from ddp_gui.events import run_view
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.tables import ChartView
 from ddp_gui.run import stream as stream_module
-from ddp_gui.run.stream import EventStream, Follower
+from ddp_gui.run.stream import EventStream, RunFollower
 from tests.unit.ddp_gui.events.test_series import step
 from tests.unit.ddp_gui.runs.test_runs import make_run
 from trainers.contract.events import EventFile
@@ -69,7 +69,7 @@ def test_thirty_viewers_share_each_encoding(live: RunDirectory, monkeypatch: pyt
     monkeypatch.setattr(run_view, "message_for", counted)
 
     async def watch() -> list[list[int]]:
-        follower = Follower(RunView(live, 100))
+        follower = RunFollower(RunView(live, 100))
         streams = [follower.messages(-1, ChartView()) for _ in range(30)]
         first = [await anext(stream) for stream in streams]
         assert all(parsed(event)["type"] == "snapshot" for event in first)
@@ -94,7 +94,7 @@ def test_a_long_file_is_shown_in_two_stages(tmp_path: Path, monkeypatch: pytest.
 
     async def watch() -> list[dict[str, Any]]:
         async with asyncio.timeout(60):
-            return [parsed(event) async for event in Follower(view).messages(-1, ChartView())][:-1]
+            return [parsed(event) async for event in RunFollower(view).messages(-1, ChartView())][:-1]
 
     first, *_, whole = asyncio.run(watch())
     assert (first["type"], first["cursor"]) == ("snapshot", -1)
@@ -105,7 +105,7 @@ def test_a_long_file_is_shown_in_two_stages(tmp_path: Path, monkeypatch: pytest.
 
 def test_an_unreadable_file_ends_the_stream_with_its_reason(live: RunDirectory) -> None:
     async def watch() -> None:
-        stream = Follower(RunView(live, 100)).messages(-1, ChartView())
+        stream = RunFollower(RunView(live, 100)).messages(-1, ChartView())
         await anext(stream)
         live.events.unlink()
         live.events.mkdir()

@@ -17,7 +17,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import recipe
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.plan.plan import Plan
-from ddp_gui.queue.scheduler import Placement
+from ddp_gui.queue.scheduler import StartResult
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import fill_in
 from ddp_gui.train.api import Api
@@ -181,9 +181,9 @@ def save(run: RunDirectory, step: int) -> None:
 def test_a_script_is_resumed_from_its_checkpoint_as_it_was_started(run: RunDirectory) -> None:
     resumed: list[Any] = []
 
-    def resume(run: RunDirectory, step: int, plan: Any, owner: str) -> Placement:
+    def resume(run: RunDirectory, step: int, plan: Any, owner: str) -> StartResult:
         resumed.append((step, plan, owner))
-        return Placement(run=run, ticket=None, snapshot=None)
+        return StartResult(run=run, ticket=None, snapshot=None)
 
     line, nothing = SimpleNamespace(resume=resume), SimpleNamespace()
     access = DataAccess(run.path.parent)

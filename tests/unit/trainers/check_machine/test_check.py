@@ -13,7 +13,7 @@ from trainers.check_machine import __main__ as check_machine
 from trainers.check_machine.checks import all_reduce, devices, driver, training
 from trainers.check_machine.checks.bench import Bench
 from trainers.check_machine.checks.cancelling import CancellableWait
-from trainers.check_machine.checks.devices import Devices, GpusNow
+from trainers.check_machine.checks.devices import CheckDevices, GpusNow
 from trainers.check_machine.checks.driver import Nvidia, Probe
 from trainers.check_machine.checks.findings import Finding, Outcome, Value, compare
 from trainers.machine import nvml
@@ -145,7 +145,7 @@ def test_gpus_to_be_left_alone_are_named_by_uuid(
 def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one_to_go(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, patience: CancellableWait
 ) -> None:
-    on = Devices(kind="cuda", num_ranks=1, uuids=("GPU-a",), description="")
+    on = CheckDevices(kind="cuda", num_ranks=1, uuids=("GPU-a",), description="")
     checks = Bench(tmp_path, on, patience, limit_s=1.0)
     looks = iter([GpusNow(in_use=("GPU 0 is in use",)), GpusNow(free=(FREE,))])
     monkeypatch.setattr(devices, "sample", lambda: next(looks))

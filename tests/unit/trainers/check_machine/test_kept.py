@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainers.check_machine.check import Check, CheckOptions, is_any_run_live
+from trainers.check_machine.check import CheckOptions, MachineCheck, is_any_run_live
 from trainers.check_machine.checks import devices, disk, driver
 from trainers.check_machine.checks.cancelling import CancellableWait, CancelledError
 from trainers.check_machine.checks.devices import GpusNow
@@ -72,7 +72,7 @@ def test_on_a_full_disk_no_job_is_started_and_what_was_found_is_told(
 ) -> None:
     probe = Probe(torch="9.9", strategies=STRATEGIES)
     monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
-    check = Check(small_disk, CheckOptions(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    check = MachineCheck(small_disk, CheckOptions(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
     fill(small_disk)
     assert check.run() is False
     state = check.to_json()
@@ -100,7 +100,7 @@ def test_an_odd_error_in_one_check_is_a_finding_and_the_rest_goes_on(
 
     monkeypatch.setattr(disk, "check_file_system", odd)
     monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
-    check = Check(tmp_path, CheckOptions(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    check = MachineCheck(tmp_path, CheckOptions(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
     assert check.run() is False
     (kept_one,) = CheckFiles(tmp_path).read()
     found = {item["id"]: item for item in kept_one["findings"]}
@@ -131,7 +131,7 @@ def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scru
     monkeypatch.setattr(driver.Nvidia, "read", lambda: card)
     monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
     wanted = CheckOptions(check_id="0" * 12, except_gpus=("GPU-1",))
-    check = Check(tmp_path, wanted, patience, lambda *_: None)
+    check = MachineCheck(tmp_path, wanted, patience, lambda *_: None)
     check.run()
     assert asked == ["GPU-0"]
     state = check.to_json()

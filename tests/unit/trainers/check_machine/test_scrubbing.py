@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainers.check_machine.report import Known, scrub
+from trainers.check_machine.report import PrivateValues, scrub
 
-HOSTILE = Known(
+HOSTILE = PrivateValues(
     folders={"/srv/people/Ann.Lee (x)+": "HOME", "/srv/people/Ann.Lee (x)+/ddp": "PROJECT", "/": "ROOT"},
     names=["ubuntu", "ann.lee", "Ann Lee", "O'Hara [1]", "lab-pc-7", "al", "localhost", "nobody"],
     values=[
@@ -64,6 +64,6 @@ def test_this_machine_and_this_user_are_known(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("DDP_SECRET_OF_MINE", "correct horse battery")
     monkeypatch.setenv("HOME", str(tmp_path / "home of $pecial [user]"))
     runs_dir = tmp_path / "runs"
-    known = Known.here(runs_dir)
+    known = PrivateValues.here(runs_dir)
     text = f"{runs_dir}/digits-1 {os.environ['HOME']}/x {socket.gethostname()} correct horse battery"
     assert scrub(text, known) == "RUNS/digits-1 HOME/x NAME VALUE"

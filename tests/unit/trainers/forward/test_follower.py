@@ -19,7 +19,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.forward import __main__ as program
 from trainers.forward import follower as follower_module
 from trainers.forward import state as state_module
-from trainers.forward.follower import Follower, lock_follower
+from trainers.forward.follower import EventForwarder, lock_follower
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +35,13 @@ def service() -> Iterator[FakeMlflow]:
         yield fake
 
 
-def follower_of(run: RunDirectory, **limits: Any) -> Follower:
+def follower_of(run: RunDirectory, **limits: Any) -> EventForwarder:
     (run.path / state_module.FOLDER).mkdir(exist_ok=True)
     config = run.read_config()
     name = config.forward_to
-    return Follower(run, config, name, lambda state: program.open_tracker(run, config, name, state), **limits)
+    return EventForwarder(
+        run, config, name, lambda state: program.open_tracker(run, config, name, state), **limits
+    )
 
 
 def mlflow_run(tmp_path: Path, service: FakeMlflow, num_steps: int, **more: Any) -> RunDirectory:

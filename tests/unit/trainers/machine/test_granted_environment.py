@@ -11,7 +11,7 @@ import pytest
 
 from ddp_gui.background import trainer_process
 from ddp_gui.machine import communication
-from ddp_gui.machine.communication import Check
+from ddp_gui.machine.communication import CommunicationCheck
 from trainers.contract import config, rundir
 from trainers.contract.tickets import Grant, GrantedGpu
 from trainers.engines.local import torchrun, torchrun_process
@@ -81,7 +81,7 @@ def test_a_template_hears_it_with_its_run(
 @pytest.mark.parametrize(("backend", "visible"), [("gloo", ""), ("nccl", None)])
 def test_a_check_on_cpu_ranks_opens_no_gpu(tmp_path: Path, backend: str, visible: str | None) -> None:
     about = {"check_id": "c", "num_ranks": 2, "arguments": [], "busy_with": (), "started_by": ""}
-    check = Check(backend=backend, started_unix_s=1.0, **about)
+    check = CommunicationCheck(backend=backend, started_unix_s=1.0, **about)
     with pytest.raises(Started) as started:
         communication._start(check, tmp_path, tmp_path / "said", {})
     assert started.value.visible == visible

@@ -73,7 +73,9 @@ class FakeCuda:
 
 def test_each_rank_has_a_gpu_of_its_own_and_they_talk_over_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCuda(monkeypatch, FIRST, SECOND)
-    assert devices.choose("auto", 1, 2) == devices.Choice(device=torch.device("cuda", 1), backend="nccl")
+    assert devices.choose("auto", 1, 2) == devices.DeviceChoice(
+        device=torch.device("cuda", 1), backend="nccl"
+    )
     with pytest.raises(
         ValueError, match=r"nproc_per_node is 3, but torch sees 2 GPU.*at most 2, or device cpu"
     ):
@@ -83,7 +85,7 @@ def test_each_rank_has_a_gpu_of_its_own_and_they_talk_over_nccl(monkeypatch: pyt
 
 def test_a_rank_on_the_cpu_hides_the_gpus_and_calls_nothing_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = FakeCuda(monkeypatch, FIRST, SECOND)
-    assert devices.choose("cpu", 1, 2) == devices.Choice(device=torch.device("cpu"))
+    assert devices.choose("cpu", 1, 2) == devices.DeviceChoice(device=torch.device("cpu"))
     assert os.environ[cuda_environment.VISIBLE] == "" and cuda.num_starts == 0
     assert devices.choose("auto", 1, 2).device.type == "cpu", "what the page hides is not looked for"
     assert cuda.num_starts == 0

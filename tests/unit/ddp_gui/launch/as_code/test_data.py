@@ -15,7 +15,7 @@ from ddp_gui.launch.as_code.templates import NotAsCodeError
 from tests.script_text import config_of, dataset_of, own_dataset
 from tests.unit.own_files import make_images, own_cache, write  # noqa: F401 - a fixture
 from trainers import registry
-from trainers.contract.catalogue import Dataset
+from trainers.contract.catalogue import CatalogueDataset
 from trainers.contract.config import Config
 from trainers.data.dataset import DataOptions, NotInstalledError, Split
 
@@ -24,7 +24,7 @@ BUNDLED = [name for name, entry in registry.datasets().items() if not entry.need
 CPU = torch.device("cpu")
 
 
-def read(config: Config, dataset: Dataset) -> tuple[data.DataCode, dict[str, Any]]:
+def read(config: Config, dataset: CatalogueDataset) -> tuple[data.DataCode, dict[str, Any]]:
     """Execute the code of a data set; return it, and the names that it assigns."""
     code = data.data_code(config, dataset)
     names: dict[str, Any] = {"torch": torch}
@@ -32,7 +32,7 @@ def read(config: Config, dataset: Dataset) -> tuple[data.DataCode, dict[str, Any
     return code, names
 
 
-def require_same(config: Config, dataset: Dataset) -> None:
+def require_same(config: Config, dataset: CatalogueDataset) -> None:
     """Compare both splits, the shape and the vocabulary with those of the data set."""
     entry = registry.datasets()[config.dataset].create(DataOptions.of(config))
     code, names = read(config, dataset)

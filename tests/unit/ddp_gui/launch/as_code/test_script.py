@@ -17,11 +17,11 @@ from ddp_gui.launch.as_code.script import EXACT_RANKS
 from ddp_gui.launch.as_code.templates import NotAsCodeError
 from tests.hostile_words import ACTING
 from tests.script_text import config_of, script_of, strategy_of
-from trainers.contract.catalogue import Dataset
+from trainers.contract.catalogue import CatalogueDataset
 from trainers.contract.config import Config
 from trainers.files.plain_files import ASSETS
 
-FASHION = Dataset(
+FASHION = CatalogueDataset(
     name="fashion_mnist", label="Fashion-MNIST", description="", source="", task="image_classification",
     num_train=8_000, num_validation=2_000, num_classes=10, sample_unit="images",
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 from ddp_gui.learn.code_lesson import CodeLibrary
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.report import document, request
-from ddp_gui.learn.report.request import Source
+from ddp_gui.learn.report.request import ReportSource
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs.runs import RunStore
 from tests import made_run
@@ -28,14 +28,14 @@ CHOICE = 'choices = ["the first", "**neither**"]\nright = 1\nbecause = "Both see
 NOW_UNIX_S = 1_800_000_000.0
 
 
-def source_of(folder: Path, catalogue: Catalogue) -> Source:
+def source_of(folder: Path, catalogue: Catalogue) -> ReportSource:
     """Return a source with two lessons, `chosen` and `drawn`, and the runs of a folder."""
     lessons = folder / "lessons"
     lessons.mkdir(exist_ok=True)
     (lessons / "01-chosen.md").write_text(LESSON)
     (lessons / "02-drawn.md").write_text(changed(CHOICE, CURVE))
     store = RunStore(folder / "runs", SimpleNamespace(get=lambda: catalogue))
-    return Source(library=Library([lessons]), in_code=CodeLibrary([lessons]), store=store)
+    return ReportSource(library=Library([lessons]), in_code=CodeLibrary([lessons]), store=store)
 
 
 def make_run(folder: Path, run_id: str, num_steps: int = 120) -> RunDirectory:
@@ -44,7 +44,7 @@ def make_run(folder: Path, run_id: str, num_steps: int = 120) -> RunDirectory:
     return run
 
 
-def report(source: Source, **asked: Any) -> str:
+def report(source: ReportSource, **asked: Any) -> str:
     """Return the file of the requested report."""
     gathered = request.gather_inputs(source, request.parse(asked), NOW_UNIX_S)
     return b"".join(document.generate_report(gathered)).decode()

@@ -20,7 +20,7 @@ from PIL import Image
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import Person, acting_as
 from ddp_gui.learn.report import request
-from ddp_gui.learn.report.request import Source
+from ddp_gui.learn.report.request import ReportSource
 from ddp_gui.plan.catalogue import Catalogue
 from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE
 from tests.unit.ddp_gui.learn.report.made import done, make_run, report, source_of
@@ -30,7 +30,7 @@ from trainers.files.json_files import write_json_atomically
 
 
 @pytest.fixture
-def source(tmp_path: Path, catalogue: Catalogue) -> Source:
+def source(tmp_path: Path, catalogue: Catalogue) -> ReportSource:
     make_run(tmp_path, "a-1")
     make_run(tmp_path, "b-1", 80)
     return source_of(tmp_path, catalogue)
@@ -58,7 +58,7 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_a_lesson_is_reported_with_prediction_outcome_answers_and_curves(source: Source) -> None:
+def test_a_lesson_is_reported_with_prediction_outcome_answers_and_curves(source: ReportSource) -> None:
     page = report(source, name="Ada", lessons=[done("chosen", prediction=0, answers=[0, 0])])
     words = curve_label(page)
     assert "Lab report · Ada" in words and "1 lesson and 2 runs" in words
@@ -77,7 +77,7 @@ def test_a_lesson_is_reported_with_prediction_outcome_answers_and_curves(source:
     assert figures[0]["guesses"] == []
 
 
-def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None:
+def test_a_drawn_prediction_lies_over_the_measured_curve(source: ReportSource) -> None:
     drawn = [4, 3.5, 3, 2.5, 2, 1.5, 1, 0.5, 0]
     page = report(source, lessons=[done("drawn", prediction=drawn)])
     assert [guess["y"] for each in figures_in(page) for guess in each["guesses"]] == [drawn]
@@ -97,14 +97,16 @@ def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None
         ({"attempts": [{"question": 1, "choice": "seed 1", "run_id": "a-1"}]}, "My experiment: seed 1."),
     ],
 )
-def test_what_was_not_done_is_said(source: Source, more: dict[str, Any], words: str) -> None:
+def test_what_was_not_done_is_said(source: ReportSource, more: dict[str, Any], words: str) -> None:
     found = curve_label(report(source, lessons=[done("chosen", **more)]))
     assert words in found
     if more == {"answers": [0]}:
         assert "It draws others." not in found, "what is right is not told before it was answered"
 
 
-def test_a_run_has_its_configuration_command_numbers_and_a_true_hash(source: Source, tmp_path: Path) -> None:
+def test_a_run_has_its_configuration_command_numbers_and_a_true_hash(
+    source: ReportSource, tmp_path: Path
+) -> None:
     page = report(source, runs=["a-1"])
     words = curve_label(page)
     raw = (tmp_path / "runs" / "a-1" / "events.jsonl").read_bytes()
@@ -159,7 +161,7 @@ ANSWER = {"label": "<b>cat", "prediction": "dog", "probability": 0.9}
     ],
 )
 def test_each_kind_of_output_is_shown_and_a_damaged_one_left_out(
-    source: Source, tmp_path: Path, kind: str, content: Any, words: str | None
+    source: ReportSource, tmp_path: Path, kind: str, content: Any, words: str | None
 ) -> None:
     write_results(make_run(tmp_path, "seen-1"), kind, content)
     page = report(source, runs=["seen-1"])
@@ -167,7 +169,7 @@ def test_each_kind_of_output_is_shown_and_a_damaged_one_left_out(
     assert (words or "Confusion matrix") in page
 
 
-def test_a_report_of_runs_has_confusion_outputs_and_events(source: Source, tmp_path: Path) -> None:
+def test_a_report_of_runs_has_confusion_outputs_and_events(source: ReportSource, tmp_path: Path) -> None:
     write_results(make_run(tmp_path, "seen-1"), "images", [IMAGE | ANSWER])
     page = report(source, runs=["seen-1"])
     words = curve_label(page)
@@ -181,7 +183,7 @@ def test_a_report_of_runs_has_confusion_outputs_and_events(source: Source, tmp_p
     assert "Confusion matrix" not in lesson, "a page of paper holds no more"
 
 
-def test_a_damaged_run_and_one_that_is_gone_break_nothing(source: Source, tmp_path: Path) -> None:
+def test_a_damaged_run_and_one_that_is_gone_break_nothing(source: ReportSource, tmp_path: Path) -> None:
     run = make_run(tmp_path, "damaged-1")
     lines = run.events.read_bytes().splitlines(keepends=True)
     lines[20] = b'{"seq": 20, "kind": "step", "step": null}\n'
@@ -195,7 +197,7 @@ def test_a_damaged_run_and_one_that_is_gone_break_nothing(source: Source, tmp_pa
         report(source, runs=["gone-1"])
 
 
-def test_hostile_words_are_text_and_the_policy_lets_nothing_in(source: Source, tmp_path: Path) -> None:
+def test_hostile_words_are_text_and_the_policy_lets_nothing_in(source: ReportSource, tmp_path: Path) -> None:
     run = make_run(tmp_path, "hostile-1")
     config = json.loads(run.config.read_text())
     run.config.write_text(json.dumps(config | {"name": NAME[:200], "label_column": NAME[:60]}))
@@ -232,7 +234,7 @@ def test_hostile_words_are_text_and_the_policy_lets_nothing_in(source: Source, t
 
 
 @pytest.fixture
-def asking(source: Source) -> TestClient:
+def asking(source: ReportSource) -> TestClient:
     app = FastAPI()
     app.include_router(request.make_router(source.library, source.in_code, source.store))
     return TestClient(app)
@@ -268,7 +270,7 @@ def test_what_cannot_be_is_refused_in_words(asking: TestClient, body: Any, words
     assert answer.status_code == 422 and words in answer.json()["detail"]
 
 
-def test_nobody_gets_a_run_that_they_may_not_see(source: Source, tmp_path: Path) -> None:
+def test_nobody_gets_a_run_that_they_may_not_see(source: ReportSource, tmp_path: Path) -> None:
     for run_id, owner in (("a-1", "ann"), ("b-1", "bob")):
         (tmp_path / "runs" / run_id / rights.OWNER_FILE).write_text(json.dumps({"owner": owner}))
     source.store.class_settings.change(everyone_sees=False)

@@ -16,8 +16,8 @@ from trainers.engines.local.stopping import (
     SAVE_GRACE_S,
     STOP_GRACE_S,
     TERM_GRACE_S,
+    CheckpointWrite,
     Escalation,
-    Saving,
     command_age_s,
 )
 
@@ -63,7 +63,7 @@ def test_save_that_begins_late_gets_some_more_time_but_never_too_much(heard_afte
 def test_save_that_grows_is_waited_for_as_long_as_it_does() -> None:
     subject = stop_requested()
     for second in range(100):
-        subject.note_saving(Saving(num_bytes=second + 1), CLICK_S + second)
+        subject.note_saving(CheckpointWrite(num_bytes=second + 1), CLICK_S + second)
         assert subject.decide("stopping", CLICK_S + second) == "wait"
     assert subject.decide("stopping", CLICK_S + 99 + STOP_GRACE_S - 0.1) == "wait"
     assert subject.decide("stopping", CLICK_S + 99 + STOP_GRACE_S + 0.1) == "terminate"
@@ -71,10 +71,10 @@ def test_save_that_grows_is_waited_for_as_long_as_it_does() -> None:
 
 def test_save_that_is_on_its_way_to_a_slow_disk_gets_two_minutes() -> None:
     subject = stop_requested()
-    subject.note_saving(Saving(num_bytes=5), CLICK_S)
+    subject.note_saving(CheckpointWrite(num_bytes=5), CLICK_S)
     second = 0
     while subject.decide("stopping", CLICK_S + second) == "wait":
-        subject.note_saving(Saving(num_bytes=5, is_at_disk=True), CLICK_S + second)
+        subject.note_saving(CheckpointWrite(num_bytes=5, is_at_disk=True), CLICK_S + second)
         second += 1
         assert second < FLUSH_S + 60
     assert second >= FLUSH_S

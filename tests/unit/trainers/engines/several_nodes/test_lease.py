@@ -13,7 +13,7 @@ import pytest
 from tests.harness import create_run, wait_until
 from tests.unit.trainers.engines.several_nodes.conftest import peers_of
 from trainers.engines.several_nodes import restarts
-from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Lease, Peers
+from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Lease, PeerEndpoint, Peers
 from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
 
 SOON_S = 20.0
@@ -59,7 +59,7 @@ def test_peers_that_answer_vouch_for_each_other_until_one_is_silent(pair: list[P
 def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
     true = pair[0].endpoint
     stranger = peers_of(1)
-    stranger.add_endpoints({0: Endpoint(address=true.address, port=true.port, key="0" * 32)})
+    stranger.add_endpoints({0: PeerEndpoint(address=true.address, port=true.port, key="0" * 32)})
     for peers in (pair[0], stranger):
         peers.begin()
     time.sleep(2.5)  # long enough for two requests and their responses

@@ -18,15 +18,15 @@ from trainers.engines.heartbeats import HeartbeatMemory
 from trainers.engines.local import hang_watch
 from trainers.engines.local.stacks import Ranks
 from trainers.engines.several_nodes import reports
-from trainers.engines.several_nodes.node import Head
+from trainers.engines.several_nodes.node import HeadNode
 from trainers.engines.several_nodes.reports import (
     FIRST_REPORT_LIMIT_S,
     LOST_AFTER_S,
     LatestReport,
     NodeReport,
+    NodeReporter,
     NodesFolder,
     RanksOfNodes,
-    Reporter,
 )
 
 SOON_S = 10.0
@@ -37,14 +37,14 @@ def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[HeartbeatMemo
     """Run the reporter of node 1; its rank 1 is this process."""
     board = HeartbeatMemory(2)
     HeartbeatSlot(board.address, 1).write(COMPUTING, 41)
-    reporter = Reporter(folder, "pc2", Ranks(run, board), (1,), peers_of(1))
+    reporter = NodeReporter(folder, "pc2", Ranks(run, board), (1,), peers_of(1))
     reporter.begin()
     yield board
     reporter.close()
 
 
-def reporter_of(run: RunDirectory, folder: NodesFolder, node: int) -> Reporter:
-    return Reporter(folder, f"pc{node + 1}", Ranks(run, HeartbeatMemory(2)), (node,), peers_of(node))
+def reporter_of(run: RunDirectory, folder: NodesFolder, node: int) -> NodeReporter:
+    return NodeReporter(folder, f"pc{node + 1}", Ranks(run, HeartbeatMemory(2)), (node,), peers_of(node))
 
 
 def head_of(run: RunDirectory, folder: NodesFolder) -> RanksOfNodes:
@@ -111,14 +111,14 @@ def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
     folder.write(
         "0", asdict(NodeReport(count=1, host="pc1", ranks={0: reports.RankReport(beat=None, effort=None)}))
     )
-    head, mute = Head(reporter), Head(silent_reporter)
+    head, mute = HeadNode(reporter), HeadNode(silent_reporter)
     now = head._checked_at
     assert head.end_reason(now + 1) is None
     assert head.end_reason(now + LOST_AFTER_S) is None
     assert mute.end_reason(now + 9 * LOST_AFTER_S) is None, "the disk is full"
     silent = head.end_reason(now + 2 + LOST_AFTER_S)
     assert silent is not None and "Node 0 (pc1, rank 0) has not reported for" in silent
-    told = Head(reporter)
+    told = HeadNode(reporter)
     folder.request_end(within_s=10.0)
     now = told._checked_at
     assert told.end_reason(now + 1) is None, "it may still end by itself"

@@ -26,7 +26,7 @@ from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.site_file import SiteError
 from trainers.engines.ssh import client, engine, lost_hosts, reap, scripts, site
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
-from trainers.engines.ssh.hosts import Hosts, Start
+from trainers.engines.ssh.hosts import Hosts, SshStart
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.engines.ssh.site import SshHost
 from trainers.engines.ssh.unshared import RemoteCopy
@@ -39,7 +39,7 @@ def test_a_host_that_could_not_write_the_end_of_a_lost_run_lets_it_be_written_ag
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = rundir.create(tmp_path, Config())
-    start = Start(tag="t", hosts=("pc1", "pc2"))
+    start = SshStart(tag="t", hosts=("pc1", "pc2"))
     run.write_status(Status(state="running", engine="ssh", handle=start.handle))
     NodesFolder(run, start.tag).make()
     subject = LostHosts(None, None, None)  # type: ignore[arg-type]
@@ -74,12 +74,12 @@ def test_each_host_of_an_undone_start_is_reaped_as_soon_as_it_answers(
         def has_start(self, name: str, tag: str) -> bool | None:
             return name == "pc1" or (True if len(reaped) == 2 else None)
 
-    def reap(start: Start) -> dict[str, str]:
+    def reap(start: SshStart) -> dict[str, str]:
         reaped.append(failing[len(reaped)])
         return dict.fromkeys(reaped[-1], "no answer")
 
     subject = LostHosts(Answers(), None, reap)  # type: ignore[arg-type]
-    subject._reap_when_back(Start(tag="t", hosts=("pc1", "pc2")), ["pc1", "pc2"])
+    subject._reap_when_back(SshStart(tag="t", hosts=("pc1", "pc2")), ["pc1", "pc2"])
     assert reaped == failing
 
 
@@ -233,7 +233,7 @@ def test_a_stop_while_the_launcher_starts_is_not_lost(tmp_path: Path, is_cut: bo
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     ssh = Ssh(variables={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
-    run, start = rundir.create(tmp_path / "runs", Config()), Start(tag="t", hosts=("pc1",), run_dir="/x")
+    run, start = rundir.create(tmp_path / "runs", Config()), SshStart(tag="t", hosts=("pc1",), run_dir="/x")
     run.write_status(Status(state="queued", engine="ssh", handle=start.handle))
     copy = RemoteCopy(ssh, run, start, SshHost(name="pc1", project="/code"))
     is_starting, goes_on, has_ended = (threading.Event() for _ in range(3))
