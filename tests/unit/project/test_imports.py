@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from importlib.resources import files
 from pathlib import Path
 
@@ -60,3 +62,19 @@ def test_the_bundled_plotly_js_is_the_version_of_the_installed_package() -> None
     versions = [re.search(r"plotly\.js.* v(\d+\.\d+\.\d+)", text) for text in (ours, theirs)]
     assert versions[0] is not None and versions[1] is not None
     assert versions[0][1] == versions[1][1]
+
+
+# The class of each tracker's module, and of notebooks.
+SHARED_NAMES = {"Run"}
+
+
+def test_a_public_class_has_its_name_to_itself(repository: Path) -> None:
+    places = defaultdict(list)
+    for folder in ("ddp_gui", "trainers", "rankscope"):
+        for path in (repository / folder).glob("**/*.py"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(str(path.relative_to(repository)))
+    assert len(places) > 500
+    several = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert several.keys() == SHARED_NAMES, several
