@@ -56,11 +56,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add_class = commands.add_parser("add-class", help="add all users on a list, with generated passwords")
     add_class.add_argument("names", type=Path, help="text file with one name per line")
     add_class.add_argument("--role", choices=ROLES, default="student")
-    for what, words in (
+    for action, description in (
         ("set-password", "change a user's password and end the user's sessions"),
         ("remove", "remove a user, end the user's sessions, and keep the user's runs"),
     ):
-        commands.add_parser(what, help=words).add_argument("name")
+        commands.add_parser(action, help=description).add_argument("name")
     commands.add_parser("list", help="list the users who may log in")
     return parser.parse_args(arguments)
 

@@ -92,8 +92,8 @@ class Owners:
 
 
 def _is_ours(facts: ProcessFacts) -> bool:
-    words = facts.command_line
-    return processes.title_of(words) is not None or any(word.startswith(OURS) for word in words)
+    command = facts.command_line
+    return processes.title_of(command) is not None or any(word.startswith(OURS) for word in command)
 
 
 MODULE = "trainers.parallel.usable_gpus"
@@ -154,8 +154,8 @@ def _answer(cache_file: Path | None) -> Mapping[str, Any]:
 
 def _last_line(error: AskError) -> str:
     """Return the last line of the process's output, which is the error without its traceback."""
-    words = str(error).strip().splitlines()[-1].strip()[:MAX_LAST_WORDS]
-    return words if words.endswith((".", "!", "?")) else f"{words}."
+    line = str(error).strip().splitlines()[-1].strip()[:MAX_LAST_WORDS]
+    return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
 def _machine() -> list[Any]:

@@ -71,7 +71,7 @@ class Quantity:
     """A number measured from one or two runs.
 
     Attributes:
-        words: display name.
+        label: display name.
         unit: display format: loss, exact, number, seconds, per_second, times, bytes, share, count or flag.
         read: returns the value, or None if it was not measured.
         num_runs: number of runs; the second is the baseline.
@@ -79,7 +79,7 @@ class Quantity:
         is_timed: True if other programs on the processor affect the value.
     """
 
-    words: str
+    label: str
     unit: str
     read: Callable[..., float | None]
     num_runs: int = 1
@@ -234,42 +234,42 @@ def _pace_value(name: str) -> Callable[[RunNumbers], float | None]:
 
 QUANTITIES: Mapping[str, Quantity] = {
     "loss": Quantity(
-        words="training loss, last", unit="exact", read=lambda run: run.series.last_step.get("loss")
+        label="training loss, last", unit="exact", read=lambda run: run.series.last_step.get("loss")
     ),
-    "end_loss": Quantity(words="training loss, mean of the last tenth", unit="loss", read=_end_loss),
-    "mean_loss": Quantity(words="training loss, mean", unit="exact", read=_mean_loss),
-    "loss_jumps": Quantity(words="change of the loss from step to step, mean", unit="loss", read=_loss_jumps),
+    "end_loss": Quantity(label="training loss, mean of the last tenth", unit="loss", read=_end_loss),
+    "mean_loss": Quantity(label="training loss, mean", unit="exact", read=_mean_loss),
+    "loss_jumps": Quantity(label="change of the loss from step to step, mean", unit="loss", read=_loss_jumps),
     "loss_difference": Quantity(
-        words="largest difference of the losses", unit="number", read=_loss_difference, num_runs=2
+        label="largest difference of the losses", unit="number", read=_loss_difference, num_runs=2
     ),
-    "validation": Quantity(words="validation", unit="share", read=_validation),
+    "validation": Quantity(label="validation", unit="share", read=_validation),
     "num_steps": Quantity(
-        words="optimizer steps", unit="count", read=lambda run: run.series.last_step.get("step")
+        label="optimizer steps", unit="count", read=lambda run: run.series.last_step.get("step")
     ),
-    "global_batch": Quantity(words="global batch", unit="count", read=_plan_value("global_batch")),
-    "samples": Quantity(words="samples trained on", unit="count", read=_samples),
+    "global_batch": Quantity(label="global batch", unit="count", read=_plan_value("global_batch")),
+    "samples": Quantity(label="samples trained on", unit="count", read=_samples),
     "late_learning_rate": Quantity(
-        words="highest learning rate in the last three eighths", unit="number", read=_late_learning_rate
+        label="highest learning rate in the last three eighths", unit="number", read=_late_learning_rate
     ),
     "step_time": Quantity(
-        words="time of a step, median", unit="seconds", read=_pace_value("step_time_s"), is_timed=True
+        label="time of a step, median", unit="seconds", read=_pace_value("step_time_s"), is_timed=True
     ),
     "throughput": Quantity(
-        words="samples per second", unit="per_second", read=_pace_value("samples_per_s"), is_timed=True
+        label="samples per second", unit="per_second", read=_pace_value("samples_per_s"), is_timed=True
     ),
-    "speed_up": Quantity(words="speed-up", unit="times", read=_speed_up, num_runs=2, is_timed=True),
+    "speed_up": Quantity(label="speed-up", unit="times", read=_speed_up, num_runs=2, is_timed=True),
     "wait": Quantity(
-        words="wait for the others in a step, mean", unit="seconds", read=_wait, has_rank=True, is_timed=True
+        label="wait for the others in a step, mean", unit="seconds", read=_wait, has_rank=True, is_timed=True
     ),
-    "held_bytes": Quantity(words="maximum held by a rank", unit="bytes", read=_held_bytes),
+    "held_bytes": Quantity(label="maximum held by a rank", unit="bytes", read=_held_bytes),
     "weight_distance": Quantity(
-        words="distance between the ranks’ weights", unit="number", read=_weight_distance
+        label="distance between the ranks’ weights", unit="number", read=_weight_distance
     ),
     "first_weight_distance": Quantity(
-        words="distance where they first differed", unit="number", read=_first_weight_distance
+        label="distance where they first differed", unit="number", read=_first_weight_distance
     ),
-    "num_recorded": Quantity(words="recorded steps", unit="count", read=_num_recorded),
-    "failed": Quantity(words="failed", unit="flag", read=lambda run: float(run.state == "failed")),
+    "num_recorded": Quantity(label="recorded steps", unit="count", read=_num_recorded),
+    "failed": Quantity(label="failed", unit="flag", read=lambda run: float(run.state == "failed")),
 }
 
 
@@ -315,7 +315,7 @@ class Measurement:
         quantity, measured = QUANTITIES[self.quantity], [runs[name] for name in self.runs]
         value = quantity.read(*measured) if self.rank is None else quantity.read(*measured, self.rank)
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise UnmeasuredError(f"The {quantity.words} of “{measured[0].name}” was not measured.")
+            raise UnmeasuredError(f"The {quantity.label} of “{measured[0].name}” was not measured.")
         return float(value)
 
 

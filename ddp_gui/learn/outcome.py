@@ -206,7 +206,7 @@ def _number(measurement: Measurement, runs: Runs) -> Mapping[str, Any]:
     value = measurement.value(runs)
     baseline = measured[1].name if len(measured) > 1 else None
     return {
-        "words": quantity.words if measurement.rank is None else f"{quantity.words}, rank {measurement.rank}",
+        "words": quantity.label if measurement.rank is None else f"{quantity.label}, rank {measurement.rank}",
         "run": measured[0].name,
         "against": baseline,
         "value": value,

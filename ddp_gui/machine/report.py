@@ -106,7 +106,7 @@ class MachineReport:
         self._reported_at = float("-inf")
         self._runs = SlowReading(self._sample_runs, RUNS_EVERY_S)
         self._missing = SlowReading(self._find_missing, MISSING_EVERY_S)
-        self._standby = SlowReading(engine.preparation.ready_resources, RUNS_EVERY_S)
+        self._warm_pool = SlowReading(engine.preparation.ready_resources, RUNS_EVERY_S)
         self._hosts = None
         if isinstance(engine, HostChecks):
             self._hosts = SlowReading(lambda: engine.report(runs_dir), HOSTS_EVERY_S)
@@ -140,7 +140,7 @@ class MachineReport:
             "cpu": self._cpu(machine.num_cores, is_stale),
             "memory": _memory(runs),
             "runs": runs or [],
-            "standby": self._standby.value(),
+            "standby": self._warm_pool.value(),
             "hosts": self._host_reports(),
             "links": self._links.to_json() if self._hosts else None,
             "disk": self._disk(),
