@@ -176,7 +176,7 @@ def _seal(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 5  # changes with the content of prepared folders
+FORMAT_VERSION = 6  # changes with the content of prepared folders
 CACHE_VARIABLE = "TRAINERS_CACHE"
 UNUSED_DAYS = 30
 MAX_BYTES = 200 * 10**9  # in total; folders used within a day are kept

@@ -330,7 +330,7 @@ class Notation:
 
 MAGNITUDES = {
     "thousand": 1e3, "Thousand": 1e3, "million": 1e6, "Million": 1e6, "Millionen": 1e6, "billion": 1e9,
-    "Billion": 1e9, "trillion": 1e12, "mln": 1e6, "mil": 1e6, "k": 1e3, "K": 1e3, "Tsd.": 1e3, "Mio.": 1e6,
+    "Billion": 1e9, "trillion": 1e12, "mln": 1e6, "k": 1e3, "K": 1e3, "Tsd.": 1e3, "Mio.": 1e6,
     "Mio": 1e6, "Mn": 1e6, "mn": 1e6, "M": 1e6, "Mrd.": 1e9, "Mrd": 1e9, "Lakhs": 1e5, "Lakh": 1e5,
     "Lacs": 1e5, "Lac": 1e5, "Crore": 1e7, "Cr": 1e7, "bn": 1e9, "Bn": 1e9, "B": 1e9, "T": 1e12, "万": 1e4,
     "亿": 1e8, "億": 1e8,
@@ -975,7 +975,7 @@ def _kind_by_name(profile: Column, *, is_whole: bool) -> tuple[str, str] | None:
         return IDENTIFIER, "phone numbers, by the name of the column"
     if re.fullmatch(_CODE_NAME, profile.name.replace("_", " ")) and 3 <= profile.characters <= 10:
         return CATEGORY, "postcodes, by the name of the column"
-    if not is_whole and re.search(r"(?i)(?:^|[^a-z])(?:version|release|ver)$", profile.name):
+    if not is_whole and re.search(r"(?i)(?:^|[^a-z])version$", profile.name):
         return CATEGORY, "versions, by the name of the column"
     return None
 
@@ -1010,9 +1010,11 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
             others[text] = count
             continue
         text = re.sub(_TAIL + "$", "", text)
+        has_gap = text.partition(_NUMBER_HERE)[0].endswith((" ", "\u00a0"))
         before, mark, after = (part.strip(f"-+−–(){AROUND_CELLS}") for part in text.partition(_NUMBER_HERE))
         unit = f"{before}{mark}{after}" if before and after else before + after
-        is_flag = before in FLAGS or after.strip("[]") in FLAGS
+        # `L 129` is a flag, `L129` a code.
+        is_flag = (before in FLAGS and has_gap) or after.strip("[]") in FLAGS
         unit = unit.strip("[]") if is_flag else unit
         is_name = re.search(r"[^\W\d_]", before) and not (is_flag or _CURRENCIES.fullmatch(before))
         if unit == "":

@@ -494,3 +494,21 @@ def test_last_totals_are_left_out_by_a_click(tmp_path: Path, name: str, num: int
     answer = inspected(path, reading=click["suggested"]["data_reading"])
     assert json.loads(click["suggested"]["data_reading"]) == {"leave_out_last": num}
     assert answer["ok"] and answer["preview"]["num_rows"] == NUM, said(answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "decision"),
+    [
+        ("household", lambda row: f"H{row:03d}", "identifier"),
+        ("level", lambda row: f"L{1 + row % 5}", "category"),
+        ("glucose", lambda row: f"{'L ' * (row % 5 == 0)}{100 + row * 0.3:.1f}", "number with flags"),
+        ("drug_release", lambda row: f"{0.1 + row * row * 0.017:.2f}", "number"),
+    ],
+)
+def test_codes_and_releases_are_not_flags_and_versions(
+    name: str, cell: Callable[[int], str], decision: str, tmp_path: Path
+) -> None:
+    rows = [f"{cell(row)},{20 + row * 7 % 50},{row * 13 % 29 + 0.5}" for row in range(1, 61)]
+    (path := tmp_path / "table.csv").write_text("\n".join([f"{name},age,score", *rows]) + "\n")
+    columns = {column["name"]: column["decision"] for column in inspected(path)["columns"]}
+    assert columns[name].startswith(decision), columns
