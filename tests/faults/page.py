@@ -47,7 +47,7 @@ class Page:
 
     def __init__(self, runs_dir: Path) -> None:
         # The memory estimate starts another process once per page and is irrelevant here.
-        needs: Any = SimpleNamespace(of=lambda *_: None)
+        needs: Any = SimpleNamespace(needs_of=lambda *_: None)
         self.store = RunStore(runs_dir, _catalogue(), needs=needs)
         app = FastAPI()
         for module in (exports, stream, logs):
